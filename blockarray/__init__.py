@@ -1,0 +1,1 @@
+"""NumPy-style arrays that run lazily, as fused kernels."""

@@ -1,0 +1,37 @@
+"""Element types: NumPy dtypes on arrays and expressions, short names in the block IR."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+#: IR name -> NumPy dtype.  The IR spells types as LLVM and Triton do.
+NUMPY: dict[str, np.dtype] = {
+    "bool": np.dtype(np.bool_),
+    "i8": np.dtype(np.int8), "i16": np.dtype(np.int16), "i32": np.dtype(np.int32), "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8), "u16": np.dtype(np.uint16), "u32": np.dtype(np.uint32), "u64": np.dtype(np.uint64),
+    "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32), "f64": np.dtype(np.float64),
+    "c64": np.dtype(np.complex64), "c128": np.dtype(np.complex128),
+}  # fmt: skip
+_NAMES = {dtype: name for name, dtype in NUMPY.items()}
+
+BOOL, INT64, FLOAT64, COMPLEX128 = NUMPY["bool"], NUMPY["i64"], NUMPY["f64"], NUMPY["c128"]
+BFLOAT16 = NUMPY["bf16"]
+
+SIZE = {name: dtype.itemsize for name, dtype in NUMPY.items()}
+SIGNED = frozenset(("i8", "i16", "i32", "i64"))
+UNSIGNED = frozenset(("u8", "u16", "u32", "u64"))
+INTEGER = SIGNED | UNSIGNED
+FLOAT = frozenset(("f16", "bf16", "f32", "f64"))
+COMPLEX = frozenset(("c64", "c128"))
+#: The real type of a complex type's two parts.
+PART = {"c64": "f32", "c128": "f64"}
+
+
+def name(dtype: np.dtype) -> str:
+    """The IR name of a NumPy dtype; TypeError for one that blockarray does not compute with."""
+    try:
+        return _NAMES[dtype]
+    except KeyError:
+        raise TypeError(f"blockarray does not support dtype {dtype}") from None

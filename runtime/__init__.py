@@ -1,0 +1,1 @@
+"""Devices, memory, launch and caches.  Imports neither blockarray nor the compiler."""
