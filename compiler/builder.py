@@ -1,0 +1,300 @@
+"""The builder: the one way in which kernels are made, by the lowering of groups and by the block language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .ir import I64, Block, Dim, GridAxis, Kernel, Op, Type, Value
+
+Extents = tuple[int | str, ...]
+
+_FOLDED = frozenset(("add", "multiply"))
+COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
+
+
+@cache
+def result_dtype(name: str, *operands: str) -> str:
+    """The IR dtype of an elementwise op's result."""
+    if name == "where":
+        return operands[1]
+    if name in COMPARISONS:
+        return "bool"
+    args = [dtypes.NUMPY[d] for d in operands]
+    result = getattr(np, name)(*(np.ones(1, d) for d in args))
+    return dtypes.name(result.dtype)
+
+
+def constant(value: Any, dtype: str) -> bool | int | float | complex:
+    """`value` as the plain Python value that a `const` of dtype holds, rounded to the dtype."""
+    if dtype in dtypes.INTEGER:
+        return int(value)
+    if dtype == "bool":
+        return bool(value)
+    if dtype == "f64":
+        return float(value)
+    with np.errstate(over="ignore"):
+        rounded = dtypes.NUMPY[dtype].type(value)
+    return complex(rounded) if dtype in dtypes.COMPLEX else float(rounded)
+
+
+class Loop:
+    """A `for` under construction: `index` and the `carried` values inside; `results` after."""
+
+    __slots__ = ("index", "carried", "results")
+
+    def __init__(self, index: Value, carried: tuple[Value, ...]) -> None:
+        self.index = index
+        self.carried = carried
+        self.results: tuple[Value, ...] = ()
+
+
+class Branch:
+    """An `if` whose first region is built; `results` are its results, `else_` builds the second region."""
+
+    __slots__ = ("_builder", "_op", "results")
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+        self._op: Op | None = None
+        self.results: tuple[Value, ...] = ()
+
+    @contextmanager
+    def else_(self) -> Iterator[None]:
+        op = self._op
+        assert op is not None, "else_ comes after the with of the if"
+        op.regions[1].ops.clear()
+        with self._builder._region(op.regions[1]):
+            yield
+
+
+class Builder:
+    """Appends ops to the innermost open block of a kernel.
+
+    Constants are shared, and scalar i64 sums and products with constants are folded.  `line` goes to the ops made
+    while it is set.
+    """
+
+    __slots__ = ("name", "line", "attrs", "_params", "_grid", "_dims", "_body", "_ops", "_consts", "_scopes")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.line: Any = None
+        self.attrs: dict[str, Any] = {}
+        self._params: list[Value] = []
+        self._grid: list[GridAxis] = []
+        self._dims: dict[str, Dim] = {}
+        self._body = Block()
+        self._ops = self._body.ops
+        self._consts: dict[Any, Value] = {}
+        self._scopes: list[dict[Any, Value]] = []
+
+    # -- the kernel ---------------------------------------------------------------------------------------------------
+    def param(self, name: str, type: Type) -> Value:
+        value = Value(type, None, name)
+        self._params.append(value)
+        return value
+
+    def grid_axis(self, size: Value, block: int = 1) -> int:
+        """Add an axis of ceil(size / block) programs; its number."""
+        self._grid.append(GridAxis(size, block))
+        return len(self._grid) - 1
+
+    def dim(self, name: str, size: Value, block: int | None = None, axis: int | None = None) -> str:
+        """Declare a named extent; its name."""
+        self._dims[name] = Dim(size, block, axis)
+        return name
+
+    def finish(self) -> Kernel:
+        return Kernel(self.name, tuple(self._params), tuple(self._grid), self._dims, self._body, self.attrs)
+
+    # -- making ops ---------------------------------------------------------------------------------------------------
+    def _emit(self, name: str, operands: tuple[Value, ...], type: Type, attrs: dict[str, Any] | None = None) -> Value:
+        op = Op(name, operands, (type,), attrs, (), self.line)
+        self._ops.append(op)
+        return op.results[0]
+
+    def _effect(self, name: str, operands: tuple[Value, ...], attrs: dict[str, Any] | None = None) -> None:
+        self._ops.append(Op(name, operands, (), attrs, (), self.line))
+
+    def op(self, name: str, *operands: Value, dtype: str | None = None) -> Value:
+        """An elementwise op of the table; the operands have equal extents."""
+        first = operands[0].type
+        extents = first.extents
+        if first == I64 and name in _FOLDED:
+            folded = self._fold(name, *operands)
+            if folded is not None:
+                return folded
+        for x in operands:
+            if x.type.extents != extents:
+                raise ValueError(f"{name}: extents differ: {', '.join(str(v.type) for v in operands)}")
+        if dtype is None:
+            dtype = result_dtype(name, *[x.type.dtype for x in operands])
+        return self._emit(name, operands, Type(dtype, extents))
+
+    def _fold(self, name: str, a: Value, b: Value) -> Value | None:
+        """a + b and a * b of i64 scalars where one is a constant that makes the op needless."""
+        x = a.op.attrs["value"] if a.op is not None and a.op.name == "const" else None
+        y = b.op.attrs["value"] if b.op is not None and b.op.name == "const" and b.type == I64 else None
+        if x is None and y is None:
+            return None
+        if x is not None and y is not None:
+            value = x + y if name == "add" else x * y
+            return self.const(value) if -(2**63) <= value < 2**63 else None
+        if b.type != I64:
+            return None
+        neutral = 0 if name == "add" else 1
+        if x == neutral:
+            return b
+        if y == neutral:
+            return a
+        if neutral and (x == 0 or y == 0):
+            return a if x == 0 else b
+        return None
+
+    # -- scalars and positions ----------------------------------------------------------------------------------------
+    def const(self, value: Any, dtype: str = "i64") -> Value:
+        if dtype != "i64" or type(value) is not int:
+            value = constant(value, dtype)
+        key = (dtype, value if type(value) is int else repr(value))
+        found = self._consts.get(key)
+        if found is None:
+            for scope in self._scopes:
+                if key in scope:
+                    return scope[key]
+            found = self._consts[key] = self._emit("const", (), Type(dtype), {"value": value})
+        return found
+
+    def program_id(self, axis: int) -> Value:
+        return self._emit("program_id", (), I64, {"axis": axis})
+
+    def dim_start(self, dim: str) -> Value:
+        return self._emit("dim_start", (), I64, {"dim": dim})
+
+    def dim_extent(self, dim: str) -> Value:
+        return self._emit("dim_extent", (), I64, {"dim": dim})
+
+    def iota(self, extent: int | str) -> Value:
+        return self._emit("iota", (), Type("i64", (extent,)))
+
+    # -- shapes and types ---------------------------------------------------------------------------------------------
+    def cast(self, x: Value, dtype: str) -> Value:
+        return x if x.type.dtype == dtype else self._emit("cast", (x,), Type(dtype, x.type.extents))
+
+    def broadcast(self, x: Value, dims: Sequence[int], extents: Sequence[int | str]) -> Value:
+        """x as a tile of `extents`, where extent k of x is extent dims[k] of the tile."""
+        extents = tuple(extents)
+        if x.type.extents == extents:
+            return x
+        return self._emit("broadcast", (x,), Type(x.type.dtype, extents), {"dims": tuple(dims)})
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+    def load_view(
+        self,
+        ptr: Value,
+        offset: Value,
+        strides: Sequence[Value],
+        extents: Sequence[int | str],
+        bounds: Sequence[Value] | None = None,
+        other: Any = None,
+    ) -> Value:
+        type = Type(ptr.type.dtype, tuple(extents))
+        if bounds is None:
+            return self._emit("load_view", (ptr, offset, *strides), type)
+        attrs = {"bounded": True, "other": constant(other or 0, type.dtype)}
+        return self._emit("load_view", (ptr, offset, *strides, *bounds), type, attrs)
+
+    def store_view(
+        self, value: Value, ptr: Value, offset: Value, strides: Sequence[Value], bounds: Sequence[Value] | None = None
+    ) -> None:
+        if bounds is None:
+            self._effect("store_view", (value, ptr, offset, *strides))
+        else:
+            self._effect("store_view", (value, ptr, offset, *strides, *bounds), {"bounded": True})
+
+    def load_ptr(self, ptr: Value, index: Value, mask: Value | None = None, other: Any = None) -> Value:
+        type = Type(ptr.type.dtype, index.type.extents)
+        if mask is None:
+            return self._emit("load_ptr", (ptr, index), type)
+        return self._emit("load_ptr", (ptr, index, mask), type, {"other": constant(other or 0, type.dtype)})
+
+    def store_ptr(
+        self, value: Value, ptr: Value, index: Value, mask: Value | None = None, combine: str | None = None
+    ) -> None:
+        operands = (value, ptr, index) if mask is None else (value, ptr, index, mask)
+        self._effect("store_ptr", operands, None if combine is None else {"combine": combine})
+
+    def check(self, ok: Value, message: str) -> None:
+        self._effect("check", (ok,), {"message": message})
+
+    # -- across lanes -------------------------------------------------------------------------------------------------
+    def reduce(self, x: Value, kind: str, dims: Sequence[int]) -> Value:
+        return self._emit("reduce", (x,), Type(x.type.dtype, without(x.type.extents, dims)), _across(kind, dims))
+
+    def argreduce(self, x: Value, index: Value, kind: str, dims: Sequence[int]) -> Value:
+        """The `index` of the winner among x's lanes along `dims`."""
+        return self._emit("argreduce", (x, index), Type("i64", without(x.type.extents, dims)), _across(kind, dims))
+
+    def scan(self, x: Value, kind: str, dim: int, carry: Value | None = None) -> Value:
+        operands = (x,) if carry is None else (x, carry)
+        return self._emit("scan", operands, x.type, {"kind": kind, "dim": dim})
+
+    def dot(self, a: Value, b: Value, acc: Value | None = None) -> Value:
+        """a @ b, plus acc; the result has acc's dtype, or a's."""
+        type = Type((acc or a).type.dtype, (a.type.extents[0], b.type.extents[1]))
+        return self._emit("dot", (a, b) if acc is None else (a, b, acc), type)
+
+    # -- regions ------------------------------------------------------------------------------------------------------
+    @contextmanager
+    def _region(self, block: Block) -> Iterator[None]:
+        ops, consts = self._ops, self._consts
+        self._scopes.append(consts)
+        self._ops, self._consts = block.ops, {}
+        try:
+            yield
+            if not block.ops or block.ops[-1].name != "yield":
+                self.yield_()
+        finally:
+            self._scopes.pop()
+            self._ops, self._consts = ops, consts
+
+    @contextmanager
+    def for_(self, lower: Value, upper: Value, step: Value, inits: Sequence[Value] = ()) -> Iterator[Loop]:
+        """A loop over [lower, upper); its body ends with `yield_` of the next carried values."""
+        block = Block((Value(I64), *[Value(v.type) for v in inits]))
+        loop = Loop(block.args[0], block.args[1:])
+        with self._region(block):
+            yield loop
+        op = Op("for", (lower, upper, step, *inits), tuple([v.type for v in inits]), None, (block,), self.line)
+        self._ops.append(op)
+        loop.results = op.results
+
+    @contextmanager
+    def if_(self, condition: Value) -> Iterator[Branch]:
+        """The region that runs where the scalar `condition` holds; `Branch.else_` follows it where it has results."""
+        then, branch = Block(), Branch(self)
+        with self._region(then):
+            yield branch
+        types = tuple([v.type for v in then.ops[-1].operands])
+        otherwise = Block()
+        if not types:
+            otherwise.ops.append(Op("yield", (), (), None, (), self.line))
+        branch._op = Op("if", (condition,), types, None, (then, otherwise), self.line)
+        branch.results = branch._op.results
+        self._ops.append(branch._op)
+
+    def yield_(self, *values: Value) -> None:
+        self._effect("yield", values)
+
+
+def without(extents: Extents, dims: Sequence[int]) -> Extents:
+    return tuple([e for k, e in enumerate(extents) if k not in dims])
+
+
+def _across(kind: str, dims: Sequence[int]) -> dict[str, Any]:
+    return {"dims": tuple(dims), "kind": kind}
