@@ -1,0 +1,38 @@
+# make demo     the demonstration: one program, run with NumPy and with blockarray
+# make test     the tests                     (make test ARGS="-k softmax -x" passes ARGS to pytest)
+# make lint     ruff and pyright
+# make bench    the benchmarks, against NumPy and whichever peers are installed
+#
+# Each creates .venv and installs what it needs on the first call.  PYTHON chooses the interpreter (3.11 or newer).
+
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+
+.PHONY: demo test lint bench clean
+
+demo: .venv/.demo
+	$(BIN)/python examples/digits.py $(ARGS)
+
+test: .venv/.test
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/.lint .venv/.test .venv/.demo
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+bench: .venv/.test
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "blockarray needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+# One stamp for each extra of pyproject.toml.
+.venv/.%: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+clean:
+	rm -rf .venv demo_output dist build .pytest_cache .ruff_cache
