@@ -14,7 +14,8 @@ NUMPY: dict[str, np.dtype] = {
     "f32": np.dtype(np.float32), "f64": np.dtype(np.float64),
     "c64": np.dtype(np.complex64), "c128": np.dtype(np.complex128),
 }  # fmt: skip
-_NAMES = {dtype: name for name, dtype in NUMPY.items()}
+#: NumPy dtype -> IR name.
+NUMPY_NAMES = {dtype: name for name, dtype in NUMPY.items()}
 
 BOOL, INT64, FLOAT64, COMPLEX128 = NUMPY["bool"], NUMPY["i64"], NUMPY["f64"], NUMPY["c128"]
 BFLOAT16 = NUMPY["bf16"]
@@ -32,6 +33,24 @@ PART = {"c64": "f32", "c128": "f64"}
 def name(dtype: np.dtype) -> str:
     """The IR name of a NumPy dtype; TypeError for one that blockarray does not compute with."""
     try:
-        return _NAMES[dtype]
+        return NUMPY_NAMES[dtype]
     except KeyError:
         raise TypeError(f"blockarray does not support dtype {dtype}") from None
+
+
+def cast_array(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """`x` converted as compiled code does: floats to integers truncate and saturate, NaN gives 0; no warnings."""
+    kind = x.dtype.kind
+    if dtype == x.dtype:
+        return x
+    with np.errstate(all="ignore"):
+        if kind == "c" and dtype.kind not in "cb":
+            x, kind = np.real(x), "f"
+        if dtype.kind not in "iu" or not (kind == "f" or x.dtype == BFLOAT16):
+            return x.astype(dtype)
+        info = np.iinfo(dtype)
+        wide = np.trunc(x.astype(FLOAT64))
+        # The bounds are exact in f64 except the upper ones of 64-bit types, which round up to 2**63 and 2**64.
+        low, high = wide <= info.min, wide >= info.max
+        inside = np.where(low | high | np.isnan(wide), 0, wide).astype(dtype)
+        return np.where(low, info.min, np.where(high, info.max, inside).astype(dtype)).astype(dtype)

@@ -1,10 +1,26 @@
-"""The op table: every elementwise operation, reduction and scan, declared once."""
+"""The op table: every elementwise operation, reduction and scan, declared once.
+
+`resolve` is the type rule of the front end (NumPy 2's promotion, Python scalars weak), `result_dtype` that of the block
+IR, whose operands already have the dtypes that `resolve` asked for.  `interpret` computes a row with NumPy and defines
+what compiled code must give, to within the row's `ulp`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .dtypes import BFLOAT16, BOOL, COMPLEX128, FLOAT64, INT64, NUMPY
+
+#: The type of an operand: a dtype, or Python's bool, int, float or complex for a Python scalar.
+OperandType = np.dtype | type
+#: (dtypes to cast the operands to, dtype of the result)
+Signature = tuple[tuple[np.dtype, ...], np.dtype]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -15,6 +31,11 @@ class Op:
     arity     number of array operands; -1: any
     numpy     elementwise: the NumPy ufunc or function that defines values and, if a ufunc, dtypes; reduction and scan:
               function(array, axis) with dtype already right
+    cost      time of one element, in additions
+    ulp       largest error of compiled code in units in the last place, for f32 and f64; 0: correctly rounded.  The
+              narrower floats are computed in f32 and rounded; a complex result is measured against its magnitude.
+    combine   reduction and scan: name of the elementwise row that joins two partial results
+    identity  reduction and scan: function(IR dtype) -> the Python value that `combine` leaves alone
     """
 
     name: str
@@ -23,6 +44,343 @@ class Op:
     doc: str
     numpy: Callable[..., Any] | None = None
     cost: int = 1
+    ulp: tuple[float, float] = (0, 0)
+    combine: str | None = None
+    identity: Callable[[str], Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Op {self.name}>"
 
 
 TABLE: dict[str, Op] = {}
+
+
+def _elementwise(
+    ufunc: np.ufunc, doc: str, cost: int = 1, ulp: float | tuple[float, float] = 0, name: str | None = None
+) -> None:
+    both = ulp if isinstance(ulp, tuple) else (ulp, ulp)
+    name = name or ufunc.__name__
+    TABLE[name] = Op(name, ufunc.nin, "elementwise", doc, ufunc, cost, both)
+
+
+_elementwise(np.add, "Sum of two numbers.")
+_elementwise(np.subtract, "Difference of two numbers.")
+_elementwise(np.multiply, "Product of two numbers.")
+_elementwise(np.divide, "Quotient; of integers, in floating point.", 5)
+_elementwise(np.floor_divide, "Quotient rounded towards minus infinity; an integer divided by zero is 0.", 10)
+_elementwise(np.remainder, "Remainder of floor_divide; it has the divisor's sign.", 12)
+_elementwise(np.fmod, "Remainder of truncating division; it has the dividend's sign.", 12)
+_elementwise(np.power, "First operand raised to the second.", 30, 4)
+_elementwise(np.float_power, "First operand raised to the second, in at least double precision.", 40, 4)
+_elementwise(np.negative, "Numerical negative.")
+_elementwise(np.positive, "The operand itself.")
+_elementwise(np.absolute, "Absolute value; of a complex number, its magnitude.", 1)
+_elementwise(np.fabs, "Absolute value of a real number, in floating point.")
+_elementwise(np.sign, "-1, 0 or 1 as the operand is negative, zero or positive; of a complex number, x / abs(x).", 2)
+_elementwise(np.square, "The operand times itself.")
+_elementwise(np.sqrt, "Non-negative square root.", 6)
+_elementwise(np.cbrt, "Cube root.", 20, 4)
+_elementwise(np.reciprocal, "One divided by the operand, in its own type.", 5)
+_elementwise(np.conjugate, "Complex conjugate.")
+
+_elementwise(np.exp, "Exponential.", 10, 3)
+_elementwise(np.exp2, "Two to the power of the operand.", 10, 4)
+_elementwise(np.expm1, "exp(x) - 1, accurate near zero.", 20, 4)
+_elementwise(np.log, "Natural logarithm.", 12, 4)
+_elementwise(np.log1p, "log(1 + x), accurate near zero.", 20, 4)
+_elementwise(np.log2, "Base-2 logarithm.", 12, 4)
+_elementwise(np.log10, "Base-10 logarithm.", 12, 4)
+_elementwise(np.logaddexp, "log(exp(x) + exp(y)).", 30, 4)
+_elementwise(np.logaddexp2, "log2(2**x + 2**y).", 30, 4)
+
+_elementwise(np.sin, "Sine of an angle in radians.", 15, 4)
+_elementwise(np.cos, "Cosine of an angle in radians.", 15, 4)
+_elementwise(np.tan, "Tangent of an angle in radians.", 20, 4)
+_elementwise(np.arcsin, "Inverse sine.", 15, 4)
+_elementwise(np.arccos, "Inverse cosine.", 15, 4)
+_elementwise(np.arctan, "Inverse tangent.", 15, 4)
+_elementwise(np.arctan2, "Angle of the point (second operand, first operand).", 25, 4)
+_elementwise(np.sinh, "Hyperbolic sine.", 20, 4)
+_elementwise(np.cosh, "Hyperbolic cosine.", 20, 4)
+_elementwise(np.tanh, "Hyperbolic tangent.", 15, 4)
+_elementwise(np.arcsinh, "Inverse hyperbolic sine.", 20, 4)
+_elementwise(np.arccosh, "Inverse hyperbolic cosine.", 20, 4)
+_elementwise(np.arctanh, "Inverse hyperbolic tangent.", 20, 4)
+_elementwise(np.hypot, "sqrt(x*x + y*y) without overflow.", 10, 4)
+_elementwise(np.deg2rad, "Degrees to radians.", 1, 1)
+_elementwise(np.rad2deg, "Radians to degrees.", 1, 1)
+
+_elementwise(np.floor, "Largest integer not above the operand.")
+_elementwise(np.ceil, "Smallest integer not below the operand.")
+_elementwise(np.trunc, "The operand rounded towards zero.")
+_elementwise(np.rint, "The operand rounded to the nearest integer, halves to even.")
+
+_elementwise(np.equal, "Whether the operands are equal.")
+_elementwise(np.not_equal, "Whether the operands differ.")
+_elementwise(np.less, "Whether the first operand is less than the second.")
+_elementwise(np.less_equal, "Whether the first operand is not above the second.")
+_elementwise(np.greater, "Whether the first operand is greater than the second.")
+_elementwise(np.greater_equal, "Whether the first operand is not below the second.")
+_elementwise(np.logical_and, "Whether both operands are non-zero.")
+_elementwise(np.logical_or, "Whether either operand is non-zero.")
+_elementwise(np.logical_xor, "Whether exactly one operand is non-zero.")
+_elementwise(np.logical_not, "Whether the operand is zero.")
+_elementwise(np.isnan, "Whether the operand is not a number.")
+_elementwise(np.isinf, "Whether the operand is infinite.")
+_elementwise(np.isfinite, "Whether the operand is neither infinite nor a NaN.")
+_elementwise(np.signbit, "Whether the sign bit is set.")
+
+_elementwise(np.bitwise_and, "Bitwise and.")
+_elementwise(np.bitwise_or, "Bitwise or.")
+_elementwise(np.bitwise_xor, "Bitwise exclusive or.")
+_elementwise(np.invert, "Bitwise not.")
+_elementwise(np.left_shift, "Shift to the left; a shift by the width or more gives 0.")
+_elementwise(np.right_shift, "Arithmetic shift to the right; a shift by the width or more leaves the sign.")
+_elementwise(np.bitwise_count, "Number of one bits in the absolute value.", 4)
+
+_elementwise(np.maximum, "Larger operand; a NaN if either is one.", 2)
+_elementwise(np.minimum, "Smaller operand; a NaN if either is one.", 2)
+_elementwise(np.fmax, "Larger operand; the other one if one is a NaN.", 2)
+_elementwise(np.fmin, "Smaller operand; the other one if one is a NaN.", 2)
+_elementwise(np.copysign, "First operand with the second one's sign.", 2)
+_elementwise(np.nextafter, "Next floating-point number after the first operand towards the second.", 6)
+_elementwise(np.heaviside, "0 for a negative first operand, 1 for a positive one, the second operand for zero.", 3)
+
+
+def _function(name: str, arity: int, doc: str, function: Callable[..., Any], cost: int = 1) -> None:
+    TABLE[name] = Op(name, arity, "elementwise", doc, function, cost)
+
+
+def _clip(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    return np.minimum(np.maximum(x, low), high)
+
+
+def _complex(re: np.ndarray, im: np.ndarray) -> np.ndarray:
+    z = np.empty(np.broadcast_shapes(re.shape, im.shape), _COMPLEX_OF[re.dtype])
+    z.real, z.imag = re, im
+    return z
+
+
+_COMPLEX_OF = {NUMPY["f32"]: NUMPY["c64"], NUMPY["f64"]: COMPLEX128}
+
+_function("where", 3, "Second operand where the first one is True, else the third.", np.where)
+_function("clip", 3, "minimum(maximum(x, low), high); NaNs pass.", _clip, 3)
+_function("real", 1, "Real part.", np.real)
+_function("imag", 1, "Imaginary part.", np.imag)
+_function("complex", 2, "Complex number from its real and imaginary parts.", _complex)
+#: The result's dtype is the node's, not the table's to say.
+_function("cast", 1, "Conversion to another dtype; see `dtypes.cast_array`.", dtypes.cast_array)
+
+
+def _lowest(dtype: str) -> Any:
+    if dtype in dtypes.INTEGER:
+        return int(np.iinfo(NUMPY[dtype]).min)
+    if dtype in dtypes.COMPLEX:
+        return complex(-np.inf, -np.inf)
+    return False if dtype == "bool" else -np.inf
+
+
+def _highest(dtype: str) -> Any:
+    if dtype in dtypes.INTEGER:
+        return int(np.iinfo(NUMPY[dtype]).max)
+    if dtype in dtypes.COMPLEX:
+        return complex(np.inf, np.inf)
+    return True if dtype == "bool" else np.inf
+
+
+def _accumulate(function: Callable[..., np.ndarray]) -> Callable[[np.ndarray, Any], np.ndarray]:
+    """`function` in the operand's dtype, the narrow floats in f32."""
+
+    def run(array: np.ndarray, axis: Any) -> np.ndarray:
+        wide = NUMPY["f32"] if array.dtype in _NARROW else array.dtype
+        return function(array, axis=axis, dtype=wide).astype(array.dtype)
+
+    return run
+
+
+_NARROW = (NUMPY["f16"], BFLOAT16)
+
+
+def _reduction(
+    name: str,
+    doc: str,
+    function: Callable[..., Any],
+    combine: str,
+    identity: Callable[[str], Any],
+    kind: str = "reduction",
+) -> None:
+    TABLE[name] = Op(name, 1, kind, doc, function, combine=combine, identity=identity)
+
+
+_reduction("sum", "Sum of the elements.", _accumulate(np.sum), "add", lambda dtype: 0)
+_reduction("prod", "Product of the elements.", _accumulate(np.prod), "multiply", lambda dtype: 1)
+_reduction("min", "Smallest element; a NaN if there is one.", np.min, "minimum", _highest)
+_reduction("max", "Largest element; a NaN if there is one.", np.max, "maximum", _lowest)
+_reduction("any", "Whether any element is non-zero.", np.any, "logical_or", lambda dtype: False)
+_reduction("all", "Whether all elements are non-zero.", np.all, "logical_and", lambda dtype: True)
+_reduction("argmin", "Position of the first smallest element, or of the first NaN.", np.argmin, "minimum", _highest)
+_reduction("argmax", "Position of the first largest element, or of the first NaN.", np.argmax, "maximum", _lowest)
+_reduction("cumsum", "Sums of the elements so far.", _accumulate(np.cumsum), "add", lambda dtype: 0, "scan")
+_reduction("cumprod", "Products of the elements so far.", _accumulate(np.cumprod), "multiply", lambda dtype: 1, "scan")
+_reduction("cummin", "Smallest element so far.", np.minimum.accumulate, "minimum", _highest, "scan")
+_reduction("cummax", "Largest element so far.", np.maximum.accumulate, "maximum", _lowest, "scan")
+
+#: NumPy's other names.
+ALIASES = {
+    "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan", "atan2": "arctan2",
+    "atanh": "arctanh", "abs": "absolute", "bitwise_invert": "invert", "bitwise_not": "invert", "conj": "conjugate",
+    "bitwise_left_shift": "left_shift", "bitwise_right_shift": "right_shift", "degrees": "rad2deg", "mod": "remainder",
+    "pow": "power", "radians": "deg2rad", "true_divide": "divide",
+}  # fmt: skip
+
+
+# -- type rules -------------------------------------------------------------------------------------------------------
+_DEFAULT: dict[type, np.dtype] = {bool: BOOL, int: INT64, float: FLOAT64, complex: COMPLEX128}
+_UNSUPPORTED = "ufunc '{}' not supported for the input types {}"
+
+
+def _strengthen(types: tuple[OperandType, ...]) -> tuple[OperandType, ...]:
+    """The types with those Python scalars made dtypes that the ufunc machinery does not take as weak."""
+    types = tuple(BOOL if t is bool else t for t in types)
+    strong = [t for t in types if isinstance(t, np.dtype)]
+    if not strong:
+        return tuple(_DEFAULT[t] for t in types)  # type: ignore[index]
+    # ml_dtypes registers no rule for Python scalars: give bfloat16 the one of NumPy's own floats.
+    if any(t is float for t in types) and BFLOAT16 in strong and promote(*strong) == BFLOAT16:
+        return tuple(BFLOAT16 if t is float else t for t in types)
+    return types
+
+
+def _loop(ufunc: np.ufunc, types: tuple[OperandType, ...]) -> Signature:
+    resolved = ufunc.resolve_dtypes((*_strengthen(types), None))  # type: ignore[arg-type]
+    if any(d not in dtypes.NUMPY_NAMES for d in resolved):
+        raise TypeError(_UNSUPPORTED.format(ufunc.__name__, _spell(types)))
+    return resolved[:-1], resolved[-1]
+
+
+def _spell(types: tuple[OperandType, ...]) -> str:
+    return "(" + ", ".join(t.name if isinstance(t, np.dtype) else t.__name__ for t in types) + ")"
+
+
+@cache
+def promote(*types: OperandType) -> np.dtype:
+    """The dtype that arrays and Python scalars of these types are promoted to together."""
+    strong = [t for t in types if isinstance(t, np.dtype)]
+    result = strong[0] if strong else _DEFAULT[types[0]]  # type: ignore[index]
+    # Dtypes first: a Python scalar only chooses the kind.
+    for t in strong[1:]:
+        result = _loop(np.add, (result, t))[1]
+    for t in types:
+        if not isinstance(t, np.dtype):
+            result = _loop(np.add, (result, t if strong else _DEFAULT[t]))[1]  # type: ignore[index]
+    return result
+
+
+@cache
+def resolve(op: Op, *types: OperandType) -> Signature:
+    """The dtypes that an op's operands are cast to, and its result's dtype.
+
+    Parameters
+    ----------
+    op : Op
+        An elementwise op, reduction or scan; not `cast`, whose result the caller chooses.
+    *types : numpy.dtype or type
+        A dtype for an array, Python's `bool`, `int`, `float` or `complex` for a Python scalar.
+
+    Raises
+    ------
+    TypeError
+        If the op is not defined on these types.
+    """
+    if op.kind != "elementwise":
+        return _resolve_reduction(op, _DEFAULT[types[0]] if not isinstance(types[0], np.dtype) else types[0])
+    if op.name == "where":
+        both = promote(*types[1:])
+        return (BOOL, both, both), both
+    if op.name == "clip":
+        both = promote(*types)
+        if both == BOOL:
+            raise TypeError(_UNSUPPORTED.format("clip", _spell(types)))
+        return (both, both, both), both
+    if op.name in ("real", "imag"):
+        own = types[0] if isinstance(types[0], np.dtype) else _DEFAULT[types[0]]
+        return (own,), _part(own)
+    if op.name == "complex":
+        both = promote(*types, NUMPY["f32"])
+        if both not in _COMPLEX_OF:
+            raise TypeError(_UNSUPPORTED.format("complex", _spell(types)))
+        return (both, both), _COMPLEX_OF[both]
+    if isinstance(op.numpy, np.ufunc):
+        inputs, output = _loop(op.numpy, types)
+        # One rule for truth, whatever loop the ufunc has.
+        return ((BOOL,) * len(inputs), output) if op.name.startswith("logical_") else (inputs, output)
+    raise TypeError(f"{op.name} has no type rule")
+
+
+def _resolve_reduction(op: Op, dtype: np.dtype) -> Signature:
+    if op.name in ("any", "all"):
+        return (BOOL,), BOOL
+    if op.name in ("argmin", "argmax"):
+        return (dtype,), INT64
+    if op.combine in ("add", "multiply"):
+        if dtype == BOOL or dtype.kind == "i":
+            dtype = INT64
+        elif dtype.kind == "u":
+            dtype = NUMPY["u64"]
+    return (dtype,), dtype
+
+
+def _part(dtype: np.dtype) -> np.dtype:
+    return NUMPY[dtypes.PART.get(dtypes.name(dtype), dtypes.name(dtype))]
+
+
+@cache
+def result_dtype(name: str, *operands: str) -> str:
+    """The IR dtype of an op's result; the operands already have the dtypes that `resolve` asks for, else TypeError."""
+    given = tuple(NUMPY[d] for d in operands)
+    inputs, output = resolve(TABLE[name], *given)
+    if TABLE[name].kind == "elementwise" and inputs != given:
+        raise TypeError(f"{name} takes {_spell(inputs)}, not {_spell(given)}")
+    if TABLE[name].kind != "elementwise" and name not in ("argmin", "argmax"):
+        return operands[0]
+    return dtypes.name(output)
+
+
+_COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+
+
+def compare_beyond(name: str, dtype: np.dtype, value: int) -> bool | None:
+    """What the comparison `x NAME value` gives for every x of an integer dtype when value is outside its range.
+
+    None if the value is in range (or it is no such comparison): then it is an ordinary weak scalar.
+    """
+    if name not in _COMPARISONS or dtype.kind not in "iu":
+        return None
+    info = np.iinfo(dtype)
+    if info.min <= value <= info.max:
+        return None
+    above = value > info.max
+    return {"equal": False, "not_equal": True, "less": above, "less_equal": above}.get(name, not above)
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+def interpret(name: str, *arrays: np.ndarray) -> np.ndarray:
+    """An elementwise op on arrays of the dtypes that `resolve` asks for, without warnings."""
+    function = TABLE[name].numpy
+    assert function is not None
+    with np.errstate(all="ignore"):
+        if arrays[0].dtype.kind in "iu":
+            if name == "power":
+                return _integer_power(*arrays)
+            if name == "reciprocal":
+                return np.where(np.abs(arrays[0]) == 1, arrays[0], np.zeros_like(arrays[0]))
+        return np.asarray(function(*arrays))
+
+
+def _integer_power(base: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    """NumPy's, where it refuses negative exponents: the exact power, truncated (0 for a base of 0)."""
+    negative = exponent < 0
+    if not negative.any():
+        return np.asarray(np.power(base, exponent))
+    reciprocal = np.where(base == 1, 1, np.where(base == -1, 1 - 2 * (exponent & 1), 0))
+    return np.where(negative, reciprocal, np.power(base, np.where(negative, 0, exponent))).astype(base.dtype)
