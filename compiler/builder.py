@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from . import dtypes
+from . import dtypes, ops
 from .ir import I64, Block, Dim, GridAxis, Kernel, Op, Type, Value
 
 Extents = tuple[int | str, ...]
 
 _FOLDED = frozenset(("add", "multiply"))
-COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
-
-
-@cache
-def result_dtype(name: str, *operands: str) -> str:
-    """The IR dtype of an elementwise op's result."""
-    if name == "where":
-        return operands[1]
-    if name in COMPARISONS:
-        return "bool"
-    args = [dtypes.NUMPY[d] for d in operands]
-    result = getattr(np, name)(*(np.ones(1, d) for d in args))
-    return dtypes.name(result.dtype)
 
 
 def constant(value: Any, dtype: str) -> bool | int | float | complex:
@@ -134,7 +120,7 @@ class Builder:
             if x.type.extents != extents:
                 raise ValueError(f"{name}: extents differ: {', '.join(str(v.type) for v in operands)}")
         if dtype is None:
-            dtype = result_dtype(name, *[x.type.dtype for x in operands])
+            dtype = ops.result_dtype(name, *[x.type.dtype for x in operands])
         return self._emit(name, operands, Type(dtype, extents))
 
     def _fold(self, name: str, a: Value, b: Value) -> Value | None:

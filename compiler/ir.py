@@ -61,7 +61,7 @@ class Op:
         self.name = name
         self.operands = operands
         self.attrs = attrs or {}
-        self.results = tuple(Value(t, self) for t in result_types)
+        self.results = tuple([Value(t, self) for t in result_types])
         self.regions = regions
         self.line = line
 
