@@ -230,9 +230,9 @@ class Builder:
         operands = (x,) if carry is None else (x, carry)
         return self._emit("scan", operands, x.type, {"kind": kind, "dim": dim})
 
-    def dot(self, a: Value, b: Value, acc: Value | None = None) -> Value:
-        """a @ b, plus acc; the result has acc's dtype, or a's."""
-        type = Type((acc or a).type.dtype, (a.type.extents[0], b.type.extents[1]))
+    def dot(self, a: Value, b: Value, acc: Value | None = None, dtype: str | None = None) -> Value:
+        """a @ b, plus acc; the result has acc's dtype, else `dtype`, else a's."""
+        type = Type(acc.type.dtype if acc else dtype or a.type.dtype, (a.type.extents[0], b.type.extents[1]))
         return self._emit("dot", (a, b) if acc is None else (a, b, acc), type)
 
     # -- regions ------------------------------------------------------------------------------------------------------
