@@ -1,0 +1,91 @@
+"""Loading machine code into the process."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+from typing import Any
+
+import llvmlite.binding as llvm
+
+_names = itertools.count()
+_lock = threading.Lock()
+_jit: llvm.LLJIT | None = None
+
+_SIZE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+
+
+class Function:
+    """A kernel's code in memory; it is unloaded when nobody refers to the object.
+
+    Attributes
+    ----------
+    address : int
+        Address of the kernel K.
+    scratch_address, workspace_address : int
+        Addresses of K_scratch and K_workspace, 0 where the object lacks them.
+    """
+
+    __slots__ = ("address", "scratch_address", "workspace_address", "_scratch", "_workspace", "_jit", "_library")
+
+    def __init__(self, library: Any, symbol: str, jit: llvm.LLJIT, has_scratch: bool, has_workspace: bool) -> None:
+        self.address: int = library[symbol]
+        self.scratch_address: int = library[f"{symbol}_scratch"] if has_scratch else 0
+        self.workspace_address: int = library[f"{symbol}_workspace"] if has_workspace else 0
+        self._scratch = _SIZE(self.scratch_address) if has_scratch else None
+        self._workspace = _SIZE(self.workspace_address) if has_workspace else None
+        self._library = library
+        # The engine must outlive its libraries.
+        self._jit = jit
+
+    def scratch(self, args_address: int) -> int:
+        """Bytes of scratch that each thread needs for these arguments."""
+        return self._scratch(args_address, 0) if self._scratch else 0
+
+    def workspace(self, args_address: int, threads: int = 1) -> int:
+        """Bytes of workspace that a team of `threads` shares for these arguments."""
+        return self._workspace(args_address, threads) if self._workspace else 0
+
+
+def load(code: bytes, symbol: str = "kernel") -> Function:
+    """Load an object file.
+
+    Parameters
+    ----------
+    code : bytes
+        The object file, for this machine.
+    symbol : str
+        Name of the kernel in it.
+
+    Raises
+    ------
+    RuntimeError
+        If the object is not one for this machine, or refers to functions that the process lacks.
+    """
+    jit = engine()
+    has_scratch = _defines(code, f"{symbol}_scratch")
+    has_workspace = _defines(code, f"{symbol}_workspace")
+    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process().export_symbol(symbol)
+    if has_scratch:
+        builder.export_symbol(f"{symbol}_scratch")
+    if has_workspace:
+        builder.export_symbol(f"{symbol}_workspace")
+    return Function(builder.link(jit, f"blockarray{next(_names)}"), symbol, jit, has_scratch, has_workspace)
+
+
+def engine() -> llvm.LLJIT:
+    """The process's one JIT engine."""
+    global _jit
+    if _jit is None:
+        with _lock:
+            if _jit is None:
+                llvm.initialize_native_target()
+                llvm.initialize_native_asmprinter()
+                _jit = llvm.create_lljit_compiler(llvm.Target.from_default_triple().create_target_machine(jit=True))
+    return _jit
+
+
+def _defines(code: bytes, symbol: str) -> bool:
+    # In every object format the string table holds a symbol's name, followed by a zero byte.
+    return symbol.encode() + b"\0" in code
