@@ -48,7 +48,7 @@ class _Writer:
         if kernel.dims:
             head.append(f"dims({', '.join([self.dim(name, d) for name, d in kernel.dims.items()])})")
         if kernel.attrs:
-            head.append(f"attrs({_attrs(kernel.attrs)})")
+            head.append(f"attrs({attrs_text(kernel.attrs)})")
         self.lines.append(" ".join(head) + " {")
         self.block(kernel.body, "  ")
         self.lines.append("}")
@@ -79,7 +79,7 @@ class _Writer:
             if op.operands:
                 line += " " + ", ".join(map(name_of, op.operands))
             if op.attrs:
-                line += " {" + _attrs(op.attrs) + "}"
+                line += " {" + attrs_text(op.attrs) + "}"
             if op.regions:
                 self.regions(op, line, indent)
             elif not results:
@@ -104,7 +104,8 @@ class _Writer:
         self.lines.append(f"{indent}}} : {types}" if types else indent + "}")
 
 
-def _attrs(attrs: dict[str, Any]) -> str:
+def attrs_text(attrs: dict[str, Any]) -> str:
+    """Attributes as canonical text, which tells 0.0 from -0.0 and 1 from True."""
     if len(attrs) == 1:
         for key, value in attrs.items():
             return f"{key}={_literal(value)}"
