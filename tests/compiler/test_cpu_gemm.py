@@ -1,0 +1,176 @@
+"""Matrix products on the CPU: every dtype, layout and size against NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import llvmlite.binding as llvm
+import ml_dtypes
+import numpy as np
+import pytest
+
+from blockarray.compiler import dtypes, ir
+from blockarray.compiler.builder import Builder
+from blockarray.compiler.cpu import gemm, object
+from blockarray.compiler.cpu.target import host_target
+
+P, I64 = ctypes.c_void_p, ctypes.c_int64
+
+
+@dataclass
+class Product:
+    """A kernel under construction, with the argument slots of one call."""
+
+    builder: Builder = field(default_factory=lambda: Builder("product"))
+    slots: list[int] = field(default_factory=list)
+
+    def integer(self, value: int) -> ir.Value:
+        self.slots.append(value)
+        return self.builder.param(f"i{len(self.slots)}", ir.I64)
+
+    def scalar(self, value: Any, dtype: str) -> ir.Value:
+        raw = np.zeros(2 if dtype in dtypes.COMPLEX else 1, np.int64)
+        raw.view(np.uint8)[: dtypes.SIZE[dtype]].view(dtypes.NUMPY[dtype])[0] = value
+        name = f"s{len(self.slots)}"
+        self.slots += raw.tolist()
+        return self.builder.param(name, ir.Type(dtype))
+
+    def view(self, x: np.ndarray, batch: list[ir.Value] = []) -> tuple[ir.Value, ir.Value, list[ir.Value]]:  # noqa: B006
+        """Pointer, offset and strides of an array; leading axes are batch axes.  Strides of 0 and 1 are constants."""
+        b = self.builder
+        self.slots.append(x.ctypes.data)
+        ptr = b.param(f"p{len(self.slots)}", ir.Type(dtypes.name(x.dtype), (), True))
+        strides = [s // x.itemsize for s in x.strides]
+        offset = b.const(0)
+        for program, stride in zip(batch, strides[: x.ndim - 2] if batch else []):
+            offset = b.op("add", offset, b.op("multiply", program, self.integer(stride)))
+        inner = strides[-2:] if batch else strides
+        return ptr, offset, [b.const(s) if s in (0, 1) else self.integer(s) for s in inner]
+
+
+class Compiled:
+    """A loaded module."""
+
+    def __init__(self, kernel: ir.Kernel) -> None:
+        target = host_target()
+        image = object.emit(gemm.generate(kernel, target), target)
+        names = [kernel.name, f"{kernel.name}_scratch", f"{kernel.name}_workspace"]
+        jit = llvm.create_lljit_compiler(llvm.Target.from_default_triple().create_target_machine(jit=True))
+        library = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
+        for name in names:
+            library.export_symbol(name)
+        self.keep = (jit, library.link(jit, f"{kernel.name}{id(self)}"))
+        run, scratch, workspace = (self.keep[1][name] for name in names)
+        self.run = ctypes.CFUNCTYPE(None, P, I64, I64, P, I64)(run)
+        self.scratch = ctypes.CFUNCTYPE(I64, P)(scratch)
+        self.workspace = ctypes.CFUNCTYPE(I64, P, I64)(workspace)
+
+    def __call__(self, slots: list[int], threads: int = 1) -> None:
+        """Run with the workspace's pointer after `slots`."""
+        args = np.array([s if s < 2**63 else s - 2**64 for s in (*slots, 0)], np.int64)
+        size = self.scratch(args.ctypes.data)
+        space = self.workspace(args.ctypes.data, threads)
+        # Poisoned, with a guard: nothing may rely on fresh memory, or write past its end.
+        workspace = np.full(space + 128, 0xFF, np.uint8)
+        start = -workspace.ctypes.data % 64
+        workspace[start : start + 4096] = 0
+        args[-1] = workspace.ctypes.data + start
+        scratches = [np.full(size + 128, 0xFF, np.uint8) for _ in range(threads)]
+
+        def work(t: int) -> None:
+            address = scratches[t].ctypes.data
+            self.run(args.ctypes.data, t, threads, address + -address % 64, t)
+
+        if threads == 1:
+            work(0)
+        else:
+            team = [threading.Thread(target=work, args=(t,)) for t in range(threads)]
+            for member in team:
+                member.start()
+            for member in team:
+                member.join()
+        for buffer, used in ((workspace, space), *((s, size) for s in scratches)):
+            begin = -buffer.ctypes.data % 64
+            assert (buffer[begin + used :] == 0xFF).all() and (buffer[:begin] == 0xFF).all()
+
+
+def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray, threads: int = 1, batch: int = 0, **stages: Any) -> None:
+    """out = after(before_a(a) @ before_b(b)), each stage given as a function of (Product, value)."""
+    p = Product()
+    builder = p.builder
+    (m, n), k = out.shape[-2:], a.shape[-1]
+    programs = []
+    for size in out.shape[:batch]:
+        programs.append(builder.program_id(builder.grid_axis(p.integer(size), 1)))
+    builder.dim("m", p.integer(m))
+    builder.dim("n", p.integer(n))
+    builder.dim("k", p.integer(k))
+
+    def load(x: np.ndarray, extents: tuple[str, str]) -> ir.Value:
+        return builder.load_view(*p.view(x, programs), extents)
+
+    left = stages.get("before_a", lambda _, x: x)(p, load(a, ("m", "k")))
+    right = stages.get("before_b", lambda _, x: x)(p, load(b, ("k", "n")))
+    result = builder.dot(left, right)
+    result = stages.get("after", lambda _, x: x)(p, result)
+    ptr, offset, strides = p.view(out, programs)
+    builder.store_view(builder.cast(result, ptr.type.dtype), ptr, offset, strides)
+    builder.param("workspace", ir.Type("i8", (), True))
+    builder.attrs.update(schedule="gemm", team=True)
+    Compiled(builder.finish())(p.slots, threads)
+
+
+def operands(dtype: str, m: int, k: int, n: int, *batch: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(m * 10007 + k * 101 + n)
+    if dtype in dtypes.INTEGER:
+        info = np.iinfo(dtypes.NUMPY[dtype])
+        draw = lambda shape: rng.integers(info.min, info.max, shape, dtypes.NUMPY[dtype], endpoint=True)
+    elif dtype == "bool":
+        draw = lambda shape: rng.random(shape) < 0.3
+    elif dtype in dtypes.COMPLEX:
+        draw = lambda shape: (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtypes.NUMPY[dtype])
+    else:
+        draw = lambda shape: rng.standard_normal(shape).astype(dtypes.NUMPY[dtype])
+    return draw((*batch, m, k)), draw((*batch, k, n))
+
+
+def expected(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype in (np.float16, ml_dtypes.bfloat16):
+        return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
+    return a @ b
+
+
+def check(out: np.ndarray, want: np.ndarray, k: int) -> None:
+    name = dtypes.name(out.dtype)
+    if name in dtypes.INTEGER or name == "bool":
+        np.testing.assert_array_equal(out, want)
+        return
+    epsilon = {"f16": 1e-3, "bf16": 8e-3, "f32": 1.2e-7, "c64": 1.2e-7}.get(name, 2.3e-16)
+    wide = np.complex128 if name in dtypes.COMPLEX else np.float64
+    np.testing.assert_allclose(
+        out.astype(wide), want.astype(wide), rtol=4 * epsilon, atol=epsilon * (2 + 4 * np.sqrt(k)) * 8
+    )
+
+
+SIZES = [
+    (1, 1, 1), (1, 7, 1), (5, 3, 2), (6, 8, 16), (7, 9, 17), (13, 64, 31), (1, 300, 200), (200, 300, 1), (100, 1, 100),
+    (64, 64, 64), (97, 513, 101), (250, 700, 130), (520, 33, 70), (3, 0, 4), (0, 3, 4), (4, 3, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("shape", SIZES)
+@pytest.mark.parametrize("layout", ["nn", "tn", "nt", "tt"])
+def test_layouts(dtype: str, shape: tuple[int, int, int], layout: str) -> None:
+    m, k, n = shape
+    a, b = operands(dtype, m, k, n)
+    if layout[0] == "t":
+        a = np.asfortranarray(a)
+    if layout[1] == "t":
+        b = np.asfortranarray(b)
+    out = np.full((m, n), np.nan, a.dtype)
+    matmul(a, b, out, threads=1 + (layout == "nn"))
+    check(out, expected(a, b), k)
