@@ -1,0 +1,312 @@
+"""The libraries under test.  A peer turns a row into a call that computes it and returns when the result is there."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from workloads import Row, chain, gelu_matmul, layernorm, matmul, softmax, sum_0, sum_1, sum_all
+
+Call = Callable[[], Any]
+
+
+class Peer:
+    """A library, and how it is called.  `fresh` and `reused` give None for a row that it cannot express."""
+
+    packages: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ("cpu",)
+
+    def __init__(self, device: str, threads: int) -> None:
+        self.device = device
+        self.threads = threads
+
+    def versions(self) -> str:
+        return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in self.packages)
+
+    def put(self, array: np.ndarray) -> Any:
+        """The input on the device, in the library's own type."""
+        return array
+
+    def host(self, result: Any) -> np.ndarray:
+        return np.asarray(result)
+
+    def fresh(self, row: Row, args: list[Any]) -> Call | None:
+        """The row with a new output at each call, as a user writes it."""
+        raise NotImplementedError
+
+    def reused(self, row: Row, args: list[Any]) -> Call | None:
+        """The row into one output made beforehand, where the library has a way to say so."""
+        return None
+
+    def synchronize(self) -> None:
+        """Wait for the device after a burst of calls."""
+
+
+def with_out(xp: Any, row: Row, args: list[Any]) -> Callable[[Any], Any] | None:
+    """The rows that are one function with an `out` argument."""
+    if row.function is sum_0:
+        return lambda out: xp.sum(args[0], axis=0, out=out)
+    if row.function is sum_1:
+        return lambda out: xp.sum(args[0], axis=1, out=out)
+    if row.function is matmul:
+        return lambda out: xp.matmul(args[0], args[1], out=out)
+    return None
+
+
+class NumPy(Peer):
+    packages = ("numpy",)
+    xp: Any = np
+
+    def fresh(self, row: Row, args: list[Any]) -> Call | None:
+        return lambda: row.function(self.xp, *args)
+
+    def reused(self, row: Row, args: list[Any]) -> Call | None:
+        call = with_out(self.xp, row, args)
+        if call is None:
+            return None
+        out = row.function(self.xp, *args)
+        return lambda: call(out)
+
+
+class NumExpr(Peer):
+    packages = ("numexpr",)
+
+    def __init__(self, device: str, threads: int) -> None:
+        super().__init__(device, threads)
+        import numexpr
+
+        numexpr.set_num_threads(threads)
+        self.evaluate = numexpr.evaluate
+
+    def call(self, row: Row, args: list[Any], out: np.ndarray | None) -> Call | None:
+        d1 = "((log(a / b) + drift * c) / (vol * sqrt(c)))"
+        d2 = f"({d1} - vol * sqrt(c))"
+        cdf = "(half * (one + tanh(k1 * ({0} + k2 * {0} * {0} * {0}))))"
+        expression = {
+            "chain": "exp(-(a * a) * half) * k0 + sin(a) * half",
+            "black_scholes": f"a * {cdf.format(d1)} - b * exp(-rate * c) * {cdf.format(d2)}",
+            "small": "(" * 4 + "a * step + half" + ") * step + half" * 4,
+            "sum_all": "sum(a)",
+        }.get(row.function.__name__)
+        if expression is None:
+            return None
+        # Literals are float64 to numexpr and would make the whole expression so.
+        constants = {"half": 0.5, "one": 1, "k0": 0.3989, "k1": 0.7978845608, "k2": 0.044715, "step": 1.01}
+        constants |= {"rate": 0.02, "vol": 0.3, "drift": 0.02 + 0.3 * 0.3 * 0.5}
+        operands: dict[str, Any] = {k: np.dtype(row.dtype).type(v) for k, v in constants.items()}
+        operands |= dict(zip("abc", args, strict=False))
+        return lambda: self.evaluate(expression, operands, out=out)
+
+    def fresh(self, row: Row, args: list[Any]) -> Call | None:
+        return self.call(row, args, None)
+
+    def reused(self, row: Row, args: list[Any]) -> Call | None:
+        return None if row.function is sum_all else self.call(row, args, np.empty_like(args[0]))
+
+
+class Numba(Peer):
+    packages = ("numba",)
+
+    def __init__(self, device: str, threads: int) -> None:
+        super().__init__(device, threads)
+        import numba_loops
+
+        self.loops = {dtype: numba_loops.loops(dtype) for dtype in ("float32", "float64")}
+        self.output_shape = numba_loops.output_shape
+
+    def fresh(self, row: Row, args: list[Any]) -> Call | None:
+        name = row.function.__name__
+        loop = self.loops[row.dtype].get(name)
+        if loop is None:
+            return None
+
+        def call() -> np.ndarray:
+            out = np.empty(self.output_shape(name, args), row.dtype)
+            loop(out, *args)
+            return out
+
+        return call
+
+    def reused(self, row: Row, args: list[Any]) -> Call | None:
+        name = row.function.__name__
+        loop = self.loops[row.dtype].get(name)
+        if loop is None:
+            return None
+        out = np.empty(self.output_shape(name, args), row.dtype)
+        loop(out, *args)
+        return lambda: (loop(out, *args), out)[1]
+
+
+class Jax(Peer):
+    packages = ("jax", "jaxlib")
+    devices = ("cpu", "cuda")
+
+    def __init__(self, device: str, threads: int) -> None:
+        super().__init__(device, threads)
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+        jax.config.update("jax_default_matmul_precision", "highest")
+        jax.config.update("jax_platforms", device)
+        self.jax = jax
+
+    def put(self, array: np.ndarray) -> Any:
+        return self.jax.numpy.asarray(array)
+
+    def fresh(self, row: Row, args: list[Any]) -> Call | None:
+        function = self.jax.jit(lambda *a: row.function(self.jax.numpy, *a))
+        return lambda: function(*args).block_until_ready()
+
+
+class Torch(Peer):
+    """torch, the rows as written."""
+
+    packages = ("torch",)
+    devices = ("cpu", "cuda")
+
+    def __init__(self, device: str, threads: int) -> None:
+        super().__init__(device, threads)
+        import torch
+
+        torch.set_num_threads(threads)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        self.torch = torch
+        self.xp = types.SimpleNamespace(
+            **{name: getattr(torch, name) for name in ("exp", "log", "sin", "sqrt", "tanh", "sum", "mean", "matmul")},
+            max=lambda x, axis, keepdims: torch.amax(x, axis, keepdim=keepdims),
+            var=lambda x, axis=None: torch.var(x, axis, correction=0),
+        )
+
+    def put(self, array: np.ndarray) -> Any:
+        return self.torch.from_numpy(array).to(self.device)
+
+    def host(self, result: Any) -> np.ndarray:
+        return result.cpu().numpy()
+
+    def fresh(self, row: Row, args: list[Any]) -> Call | None:
+        return lambda: row.function(self.xp, *args)
+
+    def reused(self, row: Row, args: list[Any]) -> Call | None:
+        call = with_out(self.xp, row, args)
+        if call is None:
+            return None
+        out = row.function(self.xp, *args)
+        return lambda: call(out)
+
+    def synchronize(self) -> None:
+        if self.device == "cuda":
+            self.torch.cuda.synchronize()
+
+
+class TorchOps(Torch):
+    """torch with a library function in place of the row, where it has one that does all of it or more of it."""
+
+    def fresh(self, row: Row, args: list[Any]) -> Call | None:
+        torch, functional = self.torch, self.torch.nn.functional
+        x = args[0]
+        if row.function is softmax:
+            return lambda: torch.softmax(x, -1)
+        if row.function is layernorm:
+            return lambda: functional.layer_norm(x, x.shape[-1:], eps=1e-5)
+        if row.function is gelu_matmul:
+            return lambda: functional.gelu(torch.addmm(args[2], x, args[1]), approximate="tanh")
+        return None
+
+    def reused(self, row: Row, args: list[Any]) -> Call | None:
+        if row.function is not softmax:
+            return None
+        out = self.torch.empty_like(args[0])
+        return lambda: self.torch.softmax(args[0], -1, out=out)
+
+
+class TorchCompile(Torch):
+    """torch.compile of the rows as written; not for matmul, which compiles to the same library call."""
+
+    def fresh(self, row: Row, args: list[Any]) -> Call | None:
+        if row.function is matmul:
+            return None
+        self.torch.compiler.reset()  # or the next rows count as recompilations of this lambda, and then run eagerly
+        function = self.torch.compile(lambda *a: row.function(self.xp, *a), dynamic=False)
+        return lambda: function(*args)
+
+    def reused(self, row: Row, args: list[Any]) -> Call | None:
+        if row.function is matmul:
+            return None
+        out = row.function(self.xp, *args)
+        function = self.torch.compile(lambda out, *a: out.copy_(row.function(self.xp, *a)), dynamic=False)
+        return lambda: function(out, *args)
+
+
+class CuPy(NumPy):
+    packages = ()
+    devices = ("cuda",)
+
+    def __init__(self, device: str, threads: int) -> None:
+        super().__init__(device, threads)
+        import cupy
+
+        self.xp = cupy
+
+    def versions(self) -> str:
+        return f"cupy {self.xp.__version__}"  # the distribution's name holds the CUDA version
+
+    def put(self, array: np.ndarray) -> Any:
+        return self.xp.asarray(array)
+
+    def host(self, result: Any) -> np.ndarray:
+        return self.xp.asnumpy(result)
+
+    def synchronize(self) -> None:
+        self.xp.cuda.Device().synchronize()
+
+
+class BlockArray(Peer):
+    packages = ("blockarray", "llvmlite")
+    devices = ("cpu", "cuda")
+
+    def __init__(self, device: str, threads: int) -> None:
+        super().__init__(device, threads)
+        import blockarray
+
+        self.xp = blockarray
+
+    def put(self, array: np.ndarray) -> Any:
+        return self.xp.asarray(array)
+
+    def fresh(self, row: Row, args: list[Any]) -> Call | None:
+        return lambda: self.evaluate(row.function(self.xp, *args))
+
+    def reused(self, row: Row, args: list[Any]) -> Call | None:
+        xp, x = self.xp, args[0]
+        if row.function is chain:
+            out = self.evaluate(xp.empty_like(x))
+            return lambda: self.evaluate(xp.add(xp.exp(-(x * x) * 0.5) * 0.3989, xp.sin(x) * 0.5, out=out))
+        call = with_out(xp, row, args)
+        if call is None:
+            return None
+        out = self.evaluate(row.function(xp, *args))
+        return lambda: self.evaluate(call(out))
+
+    def evaluate(self, array: Any) -> Any:
+        self.xp.evaluate(array)
+        return array
+
+    def synchronize(self) -> None:
+        if self.device == "cuda":
+            self.xp.synchronize()
+
+
+PEERS: dict[str, type[Peer]] = {
+    "NumPy": NumPy,
+    "numexpr": NumExpr,
+    "numba": Numba,
+    "CuPy": CuPy,
+    "JAX": Jax,
+    "torch": Torch,
+    "torch ops": TorchOps,
+    "torch.compile": TorchCompile,
+    "blockarray": BlockArray,
+}

@@ -1,0 +1,185 @@
+"""Side-by-side benchmarks in one run: `python benchmarks/run.py [--threads 1,2] [--rows softmax,sum] [--out FILE]`.
+
+Every peer lives in a process of its own with the same number of threads, pinned to the same cores.  The processes are
+timed in turns (A B C A B C ...), so that a disturbance of the machine hits all of them; a figure is the median over the
+rounds.  Peers that are not installed are left out and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import numpy as np
+import report
+from host_cost import measure as host_costs
+from peers import PEERS
+from report import Cell, Section
+from workloads import Row, rows
+
+HERE = Path(__file__).resolve().parent
+OURS = ("NumPy", "blockarray")  # run by this interpreter; the others by --peer-python
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS",
+    "NUMBA_NUM_THREADS", "BLOCKARRAY_THREADS",
+)  # fmt: skip
+
+
+def cores(count: int) -> set[int]:
+    """CPUs of `count` different cores, as far as there are so many."""
+    allowed = sorted(os.sched_getaffinity(0))
+    first: dict[str, int] = {}
+    for cpu in allowed:
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        first.setdefault(siblings.read_text() if siblings.exists() else str(cpu), cpu)
+    return set((list(first.values()) + [c for c in allowed if c not in first.values()])[:count])
+
+
+def environment(threads: int) -> dict[str, str]:
+    env = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
+    return env | dict.fromkeys(THREAD_VARIABLES, str(threads)) | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+def spawn(command: list[str], threads: int, **options: Any) -> subprocess.Popen[str]:
+    """A process whose threads, however it counts them, share the same cores as every other peer's."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores(threads))
+    try:
+        return subprocess.Popen(command, text=True, env=environment(threads), **options)
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+class Worker:
+    """A peer's process; see `worker.py` for what it is asked."""
+
+    def __init__(self, name: str, python: str, device: str, threads: int) -> None:
+        command = [python, str(HERE / "worker.py"), name, device, str(threads)]
+        self.name = name
+        self.process = spawn(
+            command, threads, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=1
+        )
+        self.hello = self.read()
+
+    def read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else {"error": f"the process ended with status {self.process.wait()}"}
+
+    def ask(self, *command: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(command) + "\n")
+        except BrokenPipeError:
+            return {"error": "the process has ended"}
+        return self.read()
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def time_row(row: Row, workers: list[Worker], rounds: int) -> dict[str, dict[str, Cell]]:
+    """{"fresh": {peer: cell}, "reused": ..., "first": ...} of a row."""
+    kinds: dict[str, list[str]] = {}
+    cells: dict[str, dict[str, Cell]] = {"fresh": {}, "reused": {}, "first": {}}
+    reference: list[float] | None = None
+    for worker in workers:
+        reply = worker.ask("prepare", row.name)
+        kinds[worker.name] = reply.get("kinds", [])
+        if "error" in reply:
+            cells["fresh"][worker.name] = Cell(note=reply["error"])
+        elif reply["sample"] is not None:
+            cells["first"][worker.name] = Cell(reply["first"])
+            reference = reference or reply["sample"]
+            tolerance = 1e-9 if row.dtype == "float64" else 2e-3
+            if not np.allclose(reply["sample"], reference, rtol=tolerance, atol=tolerance):
+                cells["fresh"][worker.name] = Cell(note=f"another result than {workers[0].name}'s")
+    for kind in ("fresh", "reused"):
+        times: dict[str, list[float]] = {w.name: [] for w in workers if kind in kinds[w.name]}
+        for _ in range(rounds):
+            for worker in workers:
+                if worker.name in times and "seconds" in (reply := worker.ask("burst", kind)):
+                    times[worker.name].append(reply["seconds"])
+        for name, seconds in times.items():
+            if len(seconds) > 1:
+                low, _, high = quantiles(seconds, n=4, method="inclusive")
+                note = cells[kind][name].note if name in cells[kind] else ""
+                cells[kind][name] = Cell(median(seconds), (high - low) / 2, note)
+    for worker in workers:
+        worker.ask("clear")
+    return cells
+
+
+def run_threads(args: argparse.Namespace, threads: int, selected: list[Row]) -> Section:
+    wanted = args.peers.split(",") if args.peers else list(PEERS)
+    names = [name for name, peer in PEERS.items() if args.device in peer.devices and name in wanted]
+    section = Section(args.device, threads, rows=selected)
+    workers = []
+    for name in names:
+        worker = Worker(name, sys.executable if name in OURS else args.peer_python, args.device, threads)
+        if "error" in worker.hello:
+            section.absent[name] = worker.hello["error"]
+        else:
+            section.versions[name] = worker.hello["versions"]
+            workers.append(worker)
+    try:
+        python = sys.executable if args.device == "cpu" else args.peer_python
+        measured = spawn([python, str(HERE / "limits.py"), args.device, str(threads)], threads, stdout=subprocess.PIPE)
+        section.limits = json.loads(measured.communicate()[0])
+        for row in selected:
+            section.cells[row.name] = time_row(row, workers, args.rounds)
+            print(report.progress(section, row), flush=True)
+    finally:
+        for worker in workers:
+            worker.close()
+    return section
+
+
+def machine(device: str) -> str:
+    if device == "cuda":
+        query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [
+            line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
+        ]
+        model = names[0] if names else model
+    return f"{model}, {len(os.sched_getaffinity(0))} CPUs available, {platform.system()}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--threads", default="1,2", help="numbers of threads, a table each (default: 1,2)")
+    parser.add_argument("--rows", default="", help="parts of row names, separated by commas (default: all)")
+    parser.add_argument("--peers", default="", help=f"of {', '.join(PEERS)} (default: all)")
+    parser.add_argument("--peer-python", default=sys.executable, help="the interpreter that has the other libraries")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--no-host-cost", action="store_true", help="leave out recording, launching and compiling")
+    parser.add_argument("--out", type=Path, help="write the tables there as Markdown")
+    args = parser.parse_args()
+    wanted = [part for part in args.rows.split(",") if part]
+    selected = [row for row in rows(args.device) if not wanted or any(part in row.name for part in wanted)]
+    counts = [1] if args.device == "cuda" else [int(n) for n in args.threads.split(",")]
+    sections = [run_threads(args, n, selected) for n in counts]
+    host = [] if args.no_host_cost else host_costs(args.device)
+    text = report.markdown(machine(args.device), datetime.date.today(), sections, host)
+    print(text)
+    if args.out:
+        args.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

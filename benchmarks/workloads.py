@@ -1,0 +1,144 @@
+"""The workloads, each written once as array code over a NumPy-like namespace `xp`, and the rows that time them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+def chain(xp: Any, x: Any) -> Any:
+    return xp.exp(-(x * x) * 0.5) * 0.3989 + xp.sin(x) * 0.5
+
+
+def softmax(xp: Any, x: Any) -> Any:
+    e = xp.exp(x - xp.max(x, axis=-1, keepdims=True))
+    return e / xp.sum(e, axis=-1, keepdims=True)
+
+
+def layernorm(xp: Any, x: Any) -> Any:
+    d = x - xp.mean(x, axis=-1, keepdims=True)
+    return d / xp.sqrt(xp.mean(d * d, axis=-1, keepdims=True) + 1e-5)
+
+
+def sum_0(xp: Any, x: Any) -> Any:
+    return xp.sum(x, axis=0)
+
+
+def sum_1(xp: Any, x: Any) -> Any:
+    return xp.sum(x, axis=1)
+
+
+def sum_all(xp: Any, x: Any) -> Any:
+    return xp.sum(x)
+
+
+def var_0(xp: Any, x: Any) -> Any:
+    return xp.var(x, axis=0)
+
+
+def var_1(xp: Any, x: Any) -> Any:
+    return xp.var(x, axis=1)
+
+
+def var_all(xp: Any, x: Any) -> Any:
+    return xp.var(x)
+
+
+def matmul(xp: Any, a: Any, b: Any) -> Any:
+    return xp.matmul(a, b)
+
+
+def gelu_matmul(xp: Any, a: Any, b: Any, c: Any) -> Any:
+    z = xp.matmul(a, b) + c
+    return 0.5 * z * (1.0 + xp.tanh(0.7978845608 * (z + 0.044715 * z * z * z)))
+
+
+def black_scholes(xp: Any, spot: Any, strike: Any, years: Any) -> Any:
+    rate, vol = 0.02, 0.3
+    d1 = (xp.log(spot / strike) + (rate + vol * vol * 0.5) * years) / (vol * xp.sqrt(years))
+    d2 = d1 - vol * xp.sqrt(years)
+    cdf1 = 0.5 * (1.0 + xp.tanh(0.7978845608 * (d1 + 0.044715 * d1 * d1 * d1)))
+    cdf2 = 0.5 * (1.0 + xp.tanh(0.7978845608 * (d2 + 0.044715 * d2 * d2 * d2)))
+    return spot * cdf1 - strike * xp.exp(-rate * years) * cdf2
+
+
+def stencil(xp: Any, u: Any) -> Any:
+    c = u[1:-1, 1:-1]
+    return c + 0.1 * (u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4.0 * c)
+
+
+def pairwise(xp: Any, a: Any, b: Any) -> Any:
+    d = a[:, None, :] - b[None, :, :]
+    return xp.sum(d * d, axis=-1)
+
+
+def small(xp: Any, x: Any) -> Any:
+    for _ in range(5):
+        x = x * 1.01
+        x = x + 0.5
+    return x
+
+
+REDUCTIONS = (sum_0, sum_1, sum_all, var_0, var_1, var_all)
+FLOATS = (("f32", "float32", 4), ("f64", "float64", 8))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the tables: `function` on random arrays of these shapes.
+
+    The limit of a row is the longer of `nbytes` (inputs read once, output written once) at the bandwidth measured in
+    the same run and `flops` at the measured peak; a row of neither (10 ops on 1,000 elements) is all overhead.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str = "float32"
+    nbytes: int = 0
+    flops: int = 0
+    positive: bool = False
+
+    def limit(self, limits: dict[str, float]) -> float:
+        """Seconds that the row takes at least, given what `limits.py` measured; 0 if nothing is known."""
+        bandwidth = limits["read" if self.function in REDUCTIONS else "copy"]
+        return max(self.nbytes / bandwidth, self.flops / limits.get(self.dtype, float("inf")))
+
+    def inputs(self) -> list[np.ndarray]:
+        rng = np.random.default_rng(0)
+        t = np.dtype(self.dtype).type
+        if self.positive:
+            return [rng.random(shape, t) + t(0.5) for shape in self.shapes]
+        return [rng.standard_normal(shape, t) for shape in self.shapes]
+
+
+def rows(device: str) -> list[Row]:
+    """The rows, at sizes that a CPU or a GPU takes milliseconds for."""
+    n, options, side, mm, pairs = (
+        (100_000_000, 50_000_000, 16384, 8192, 8192) if device == "cuda" else (10_000_000, 4_000_000, 4096, 2048, 2048)
+    )
+    square, moved = (side, side), 4 * side * side
+    out = [Row(f"exp/sin chain {n // 10**6}M {short}", chain, ((n,),), t, 2 * n * size) for short, t, size in FLOATS]
+    for short, t, size in FLOATS:
+        name = f"Black-Scholes {options // 10**6}M {short}"
+        out.append(Row(name, black_scholes, ((options,),) * 3, t, 4 * options * size, positive=True))
+    out += [
+        Row(f"{name} {side}^2 f32", function, (square,), nbytes=2 * moved)
+        for name, function in (("softmax", softmax), ("layernorm", layernorm), ("5-point stencil", stencil))
+    ]
+    flops = 3 * 16 * pairs * pairs
+    out.append(
+        Row(f"pairwise distance {pairs}x{pairs}x16 f32", pairwise, ((pairs, 16),) * 2, "float32", 4 * pairs**2, flops)
+    )
+    names = ("sum axis 0", "sum axis 1", "sum all", "var axis 0", "var axis 1", "var all")
+    out += [
+        Row(f"{name} {side}^2 f32", function, (square,), nbytes=moved)
+        for name, function in zip(names, REDUCTIONS, strict=True)
+    ]
+    out += [Row(f"matmul {mm} {short}", matmul, ((mm, mm),) * 2, t, flops=2 * mm**3) for short, t, _ in FLOATS]
+    out.append(Row(f"gelu(a @ b + c) {mm} f32", gelu_matmul, ((mm, mm), (mm, mm), (mm,)), flops=2 * mm**3))
+    out.append(Row("10 ops on 1,000 elements f32", small, ((1000,),)))
+    return out
