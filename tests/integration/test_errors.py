@@ -1,4 +1,4 @@
-"""Bad calls fail when they are made, with the exception NumPy raises; bad indices on the device at the next host access."""
+"""Bad calls fail when they are made, as in NumPy; bad indices on the device, at the next host access."""
 
 from __future__ import annotations
 

@@ -55,7 +55,9 @@ def test_variance_with_a_large_mean(offset: float, shape: tuple[int, ...], axis:
         return
     assert (got >= 0).all()
     np.testing.assert_allclose(got, want, rtol=1e-3)
-    np.testing.assert_allclose(host(xp.std(xp.asarray(v), axis=axis, ddof=1)), np.std(v.astype(float), axis, ddof=1), 1e-3)
+    np.testing.assert_allclose(
+        host(xp.std(xp.asarray(v), axis=axis, ddof=1)), np.std(v.astype(float), axis, ddof=1), 1e-3
+    )
 
 
 def test_variance_of_constants_and_of_complex() -> None:
@@ -222,7 +224,13 @@ def test_float32_matmul_is_float32_accurate() -> None:
 def test_results_are_deterministic() -> None:
     a = np.random.default_rng(0).standard_normal((2000, 501)).astype(np.float32)
     x = xp.asarray(a)
-    for f in (lambda: xp.sum(x), lambda: xp.sum(x, axis=0), lambda: xp.var(x, axis=1), lambda: x.T @ x, lambda: softmax(x)):
+    for f in (
+        lambda: xp.sum(x),
+        lambda: xp.sum(x, axis=0),
+        lambda: xp.var(x, axis=1),
+        lambda: x.T @ x,
+        lambda: softmax(x),
+    ):
         first = host(f()).tobytes()
         assert all(host(f()).tobytes() == first for _ in range(3))
 

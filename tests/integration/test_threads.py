@@ -6,6 +6,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,14 +42,15 @@ def together(*functions: Callable[[], None]) -> None:
         raise failures[0]
 
 
-def test_threads_evaluate_one_pending_array() -> None:
-    for n in (10, 50_000):
-        x = xp.asarray(np.arange(float(n)))
-        for _ in range(10):
-            y = xp.sqrt(x * 2 + 1)
-            z = xp.sum(y)
-            want = np.sqrt(np.arange(float(n)) * 2 + 1)
-            together(*[lambda: assert_same(y, want), lambda: np.testing.assert_allclose(float(z), want.sum())] * 4)
+@pytest.mark.parametrize("n", [10, 50_000])
+def test_threads_evaluate_one_pending_array(n: int) -> None:
+    for k in range(10):
+        y = xp.sqrt(xp.asarray(np.arange(float(n))) * 2 + k)
+        z = xp.sum(y)
+        want = np.sqrt(np.arange(float(n)) * 2 + k)
+        values = partial(assert_same, y, want)
+        total = partial(np.testing.assert_allclose, z, want.sum())
+        together(*[values, total] * 4)
 
 
 def test_threads_extend_one_graph() -> None:
@@ -142,7 +144,8 @@ def test_results_die_on_other_threads() -> None:
 
     def make() -> None:
         for i in range(200):
-            made.append(xp.asarray(np.full(1000, float(i))) * 2 + 1)
+            x = xp.asarray(np.full(1000, float(i)))
+            made.append(x * 2 + 1)
 
     def drop() -> None:
         for _ in range(400):
