@@ -60,8 +60,9 @@ class _Parser:
         self.tokens.append(("end", "end of text", line))
 
     # -- tokens -------------------------------------------------------------------------------------------------------
-    def fail(self, message: str) -> NoReturn:
-        raise ParseError(f"line {self.tokens[self.next][2]}: {message}")
+    def fail(self, message: str, token: int | None = None) -> NoReturn:
+        """Complain at a token; at the next one unless given."""
+        raise ParseError(f"line {self.tokens[self.next if token is None else token][2]}: {message}")
 
     def at(self, text: str) -> bool:
         kind, found, _ = self.tokens[self.next]
@@ -79,7 +80,8 @@ class _Parser:
 
     def take(self, kind: str) -> str:
         found, text, _ = self.tokens[self.next]
-        if found != kind:
+        # nan and inf are numbers where a literal stands, and names elsewhere.
+        if found != kind and not (kind == "name" and text.isidentifier() and found == "number"):
             self.fail(f"expected a {kind}, found {text!r}")
         self.next += 1
         return text
@@ -88,8 +90,7 @@ class _Parser:
         try:
             return int(self.take("number"))
         except ValueError:
-            self.next -= 1
-            self.fail(f"expected an integer, found {self.tokens[self.next][1]!r}")
+            self.fail(f"expected an integer, found {self.tokens[self.next - 1][1]!r}", self.next - 1)
 
     def list(self, item: Callable[[], T], close: str) -> list[T]:
         """Items with commas between them, up to and with `close`."""
@@ -113,13 +114,12 @@ class _Parser:
     def use(self) -> Value:
         name = self.take("value")
         if name not in self.values:
-            self.next -= 1
-            self.fail(f"{name} is not defined")
+            self.fail(f"{name} is not defined", self.next - 1)
         return self.values[name]
 
     def define(self, name: str, value: Value) -> Value:
         if name in self.values:
-            self.fail(f"{name} is defined twice")
+            self.fail(f"{name} is defined twice", self.next - 1)
         self.values[name] = value
         return value
 
@@ -133,7 +133,7 @@ class _Parser:
         return Type(name, tuple(self.list(self.extent, "]")) if self.accept("[") else ())
 
     def extent(self) -> int | str:
-        return self.integer() if self.tokens[self.next][0] == "number" else self.take("name")
+        return self.integer() if self.tokens[self.next][1].isdigit() else self.take("name")
 
     def param(self) -> tuple[str, Type]:
         name = self.take("value")
@@ -153,8 +153,7 @@ class _Parser:
             return tuple(self.list(self.literal, ")"))
         if text in ("True", "False"):
             return text == "True"
-        self.next -= 1
-        self.fail(f"expected a literal, found {text!r}")
+        self.fail(f"expected a literal, found {text!r}", self.next - 1)
 
     def attr(self) -> tuple[str, Any]:
         name = self.take("name")
@@ -235,7 +234,7 @@ class _Parser:
                 regions.append(self.region())
         types = self.items(self.type) if self.accept(":") else []
         if len(types) != len(results):
-            self.fail(f"{name} has {len(results)} results and {len(types)} types")
+            self.fail(f"{name} has {len(results)} results and {len(types)} types", self.next - 1)
         op = Op(name, tuple(operands), tuple(types), attrs, tuple(regions))
         for result, value in zip(results, op.results):
             self.define(result, value)
