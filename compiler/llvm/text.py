@@ -61,6 +61,8 @@ class Text:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
+        #: The block being written: what a phi names as the origin of a value computed here.
+        self.block = "entry"
         self._next = 0
 
     # -- raw lines ----------------------------------------------------------------------------------------------------
@@ -81,6 +83,7 @@ class Text:
         return f"{hint}{self._next}"
 
     def label(self, name: str) -> None:
+        self.block = name
         self.lines.append(f"{name}:")
 
     def br(self, target: str) -> None:
@@ -136,8 +139,16 @@ class Text:
         """llvm.NAME overloaded on its first argument's type, returning `ty` (that type by default)."""
         return self.call(f"llvm.{name}.{mangle(args[0].ty)}", ty or args[0].ty, args)
 
+    def saturating(self, opcode: str, a: V, ty: str) -> V:
+        """fptosi or fptoui that saturates, and gives 0 for a NaN."""
+        return self.call(f"llvm.{opcode}.sat.{mangle(ty)}.{mangle(a.ty)}", ty, [a])
+
     def fma(self, a: V, b: V, c: V) -> V:
         return self.intrinsic("fma", a, b, c)
+
+    def any(self, mask: V) -> V:
+        """Whether any lane of an i1 vector is set."""
+        return self.intrinsic("vector.reduce.or", mask, ty="i1") if lanes(mask.ty) else mask
 
     # -- vectors ------------------------------------------------------------------------------------------------------
     def splat(self, v: V, n: int) -> V:

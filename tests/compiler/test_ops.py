@@ -91,7 +91,7 @@ def test_reduction_dtypes_are_numpys(name):
         inputs, output = ops.resolve(ops.TABLE[name], dtype)
         assert output == getattr(np, name)(np.ones(3, dtype)).dtype
         array = np.ones((3, 2), inputs[0])
-        assert ops.TABLE[name].numpy(array, 0).dtype == output
+        assert ops.TABLE[name].numpy(array, 0).dtype == output  # pyright: ignore[reportOptionalCall]
         assert ops.result_dtype(name, dtypes.name(inputs[0])) == dtypes.name(output)
 
 

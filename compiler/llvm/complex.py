@@ -1,0 +1,391 @@
+"""Emitters of the elementwise ops on complex numbers.
+
+c64 functions are computed in double and rounded, which makes them accurate and keeps them from overflowing inside; the
+arithmetic is NumPy's, step by step.  Special cases follow C99's Annex G where they are cheap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from .. import dtypes
+from .convert import Register
+from .floats import Real
+from .lanes import Lanes, Operand
+from .target import MathTarget
+from .text import Text, V
+
+
+class Complex(NamedTuple):
+    re: Lanes
+    im: Lanes
+
+    def scaled(self, factor: Operand) -> Complex:
+        return Complex(self.re * factor, self.im * factor)
+
+
+#: (real functions of the parts, operands) -> result
+Emitter = Callable[..., Complex | Lanes]
+F = TypeVar("F", bound=Emitter)
+ARITHMETIC: dict[str, Emitter] = {}
+#: Computed in double.
+FUNCTIONS: dict[str, Emitter] = {}
+
+
+def emit(
+    t: Text, name: str, args: Sequence[Register], operands: Sequence[str], out: str, target: MathTarget
+) -> Register:
+    """As `math.emit`, where an operand or the result is complex."""
+    values = [Lanes(t, a) if isinstance(a, V) else Complex(Lanes(t, a[0]), Lanes(t, a[1])) for a in args]
+    part = dtypes.PART.get(operands[0], operands[0])
+    if name in ARITHMETIC:
+        result = ARITHMETIC[name](Real(part, target), *values)
+    else:
+        wide = [
+            Complex(x.re.cast("fpext", "double"), x.im.cast("fpext", "double"))
+            for x in values
+            if isinstance(x, Complex)
+        ]
+        result = FUNCTIONS[name](Real("f64", target), *wide)
+        narrow = lambda x: x.cast("fptrunc", "float") if part == "f32" else x
+        result = Complex(narrow(result.re), narrow(result.im)) if isinstance(result, Complex) else narrow(result)
+    return (result.re.v, result.im.v) if isinstance(result, Complex) else result.v
+
+
+def arithmetic(*names: str) -> Callable[[F], F]:
+    def register(f: F) -> F:
+        ARITHMETIC.update(dict.fromkeys(names, f))
+        return f
+
+    return register
+
+
+def function(*names: str) -> Callable[[F], F]:
+    def register(f: F) -> F:
+        FUNCTIONS.update(dict.fromkeys(names, f))
+        return f
+
+    return register
+
+
+def choose(cond: Lanes, a: Complex, b: Complex) -> Complex:
+    return Complex(cond.where(a.re, b.re), cond.where(a.im, b.im))
+
+
+def flipped(z: Complex) -> Complex:
+    """i * conj(z): the parts change places."""
+    return Complex(z.im, z.re)
+
+
+# -- arithmetic -------------------------------------------------------------------------------------------------------
+def _isnan(z: Complex) -> Lanes:
+    return z.re.isnan() | z.im.isnan()
+
+
+def _multiply(m: Real, a: Complex, b: Complex) -> Complex:
+    return Complex(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re)
+
+
+def _greater(a: Complex, b: Complex, or_equal: bool) -> Lanes:
+    """a > b (or a >= b) in lexicographic order; False with a NaN, unless the real parts decide without it."""
+    last = a.im >= b.im if or_equal else a.im > b.im
+    return ((a.re > b.re) & ~(a.im.isnan() | b.im.isnan())) | ((a.re == b.re) & last)
+
+
+def _maximum(m: Real, a: Complex, b: Complex) -> Complex:
+    return choose(_isnan(a) | _greater(a, b, True), a, b)
+
+
+def _minimum(m: Real, a: Complex, b: Complex) -> Complex:
+    return choose(_isnan(a) | _greater(b, a, True), a, b)
+
+
+ARITHMETIC.update({
+    "complex": lambda m, a, b: Complex(a, b),
+    "real": lambda m, z: z.re,
+    "imag": lambda m, z: z.im,
+    "add": lambda m, a, b: Complex(a.re + b.re, a.im + b.im),
+    "subtract": lambda m, a, b: Complex(a.re - b.re, a.im - b.im),
+    "multiply": _multiply,
+    "square": lambda m, z: Complex(z.re * z.re - z.im * z.im, z.re * z.im + z.im * z.re),
+    "negative": lambda m, z: Complex(-z.re, -z.im),
+    "positive": lambda m, z: z,
+    "conjugate": lambda m, z: Complex(z.re, -z.im),
+    "rint": lambda m, z: Complex(m("rint", z.re), m("rint", z.im)),
+    "absolute": lambda m, z: m("hypot", z.re, z.im),
+    "isnan": lambda m, z: _isnan(z),
+    "isinf": lambda m, z: m("isinf", z.re) | m("isinf", z.im),
+    "isfinite": lambda m, z: m("isfinite", z.re) & m("isfinite", z.im),
+    "equal": lambda m, a, b: (a.re == b.re) & (a.im == b.im),
+    "not_equal": lambda m, a, b: (a.re != b.re) | (a.im != b.im),
+    "greater": lambda m, a, b: _greater(a, b, False),
+    "greater_equal": lambda m, a, b: _greater(a, b, True),
+    "less": lambda m, a, b: _greater(b, a, False),
+    "less_equal": lambda m, a, b: _greater(b, a, True),
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "fmax": lambda m, a, b: choose(_isnan(b) | (_greater(a, b, True) & ~_isnan(a)), a, b),
+    "fmin": lambda m, a, b: choose(_isnan(b) | (_greater(b, a, True) & ~_isnan(a)), a, b),
+    "clip": lambda m, z, low, high: _minimum(m, _maximum(m, z, low), high),
+})  # fmt: skip
+
+
+@arithmetic("divide")
+def _divide(m: Real, a: Complex, b: Complex) -> Complex:
+    # Smith's method.
+    wide = abs(b.re) >= abs(b.im)
+    p, q = wide.where(b.re, b.im), wide.where(b.im, b.re)
+    u, v = wide.where(a.re, a.im), wide.where(a.im, a.re)
+    ratio = q / p
+    scale = 1 / (p + q * ratio)
+    im = wide.where(v - u * ratio, u * ratio - v)
+    result = Complex((u + v * ratio) * scale, im * scale)
+    return choose(p == 0, Complex(a.re / abs(p), a.im / abs(p)), result)
+
+
+@arithmetic("reciprocal")
+def _reciprocal(m: Real, z: Complex) -> Complex:
+    wide = abs(z.im) <= abs(z.re)
+    p, q = wide.where(z.re, z.im), wide.where(z.im, z.re)
+    ratio = q / p
+    total = p + q * ratio
+    return Complex(wide.where(1, ratio) / total, wide.where(-ratio, -1) / total)
+
+
+@arithmetic("sign")
+def _sign(m: Real, z: Complex) -> Complex:
+    size = m("hypot", z.re, z.im)
+    re_inf, im_inf = m("isinf", z.re), m("isinf", z.im)
+    unit = lambda infinite, x: infinite.where(x.like(1).copysign(x), x.like(0))
+    at_infinity = Complex(unit(re_inf, z.re), unit(im_inf, z.im))
+    result = choose(re_inf ^ im_inf, at_infinity, Complex(z.re / size, z.im / size))
+    zero, nan = z.re.like(0), z.re.like(math.nan)
+    result = choose(size == 0, Complex(zero, zero), result)
+    return choose(_isnan(z), Complex(nan, nan), result)
+
+
+# -- exponentials and logarithms --------------------------------------------------------------------------------------
+def _times(a: Lanes, b: Lanes) -> Lanes:
+    """a * b where a zero wins over an infinity or a NaN."""
+    zero = (a == 0) | (b == 0)
+    sign = (a.to_bits() ^ b.to_bits()).from_bits()
+    return zero.where(a.like(0).copysign(sign), a * b)
+
+
+#: exp(x) overflows soon after this, but its product with a sine need not.
+_LARGE = 700.0
+
+
+@function("exp")
+def _exp(m: Real, z: Complex) -> Complex:
+    # exp(-inf) is 0 in any direction.
+    direction = m("isfinite", z.im) | (z.re != -math.inf)
+    y = direction.where(z.im, 0)
+    large = z.re > _LARGE
+    size = m("exp", large.where(z.re - _LARGE, z.re))
+    factor = large.where(math.exp(_LARGE), z.re.like(1))
+    re, im = _times(size, m("cos", y)) * factor, _times(size, m("sin", y)) * factor
+    return Complex((m("isinf", size) & ~m("isfinite", y)).where(math.inf, re), im)
+
+
+@function("exp2")
+def _exp2(m: Real, z: Complex) -> Complex:
+    return _exp(m, z.scaled(math.log(2)))
+
+
+@function("expm1")
+def _expm1(m: Real, z: Complex) -> Complex:
+    half = m("sin", z.im * 0.5)
+    im = _exp(m, z).im
+    return Complex(_times(m("expm1", z.re), m("cos", z.im)) - 2 * half * half, im)
+
+
+@function("log")
+def _log(m: Real, z: Complex) -> Complex:
+    x, y = abs(z.re), abs(z.im)
+    big, small = (x > y).where(x, y), (x > y).where(y, x)
+    near = (big > 0.5) & (big < 2.0)
+    # Near the unit circle: log |z| = log1p(|z|**2 - 1) / 2.
+    near_value = 0.5 * m("log1p", (big - 1) * (big + 1) + small * small)
+    halve = big > 2.0**1020
+    factor = halve.where(0.25, x.like(1))
+    far = m("log", m("hypot", x * factor, y * factor)) + halve.where(math.log(4), x.like(0))
+    return Complex(near.where(near_value, far), m("arctan2", z.im, z.re))
+
+
+@function("log1p")
+def _log1p(m: Real, z: Complex) -> Complex:
+    x, y = z.re, z.im
+    near = (abs(x) < 0.5) & (abs(y) < 0.5)
+    size = 0.5 * m("log1p", x.fma(x, y * y) + 2 * x)
+    far = _log(m, Complex(x + 1, y))
+    return Complex(near.where(size, far.re), far.im)
+
+
+@function("log2")
+def _log2(m: Real, z: Complex) -> Complex:
+    return _log(m, z).scaled(1 / math.log(2))
+
+
+@function("log10")
+def _log10(m: Real, z: Complex) -> Complex:
+    return _log(m, z).scaled(1 / math.log(10))
+
+
+@function("sqrt")
+def _sqrt(m: Real, z: Complex) -> Complex:
+    a, b = z
+    x, y = abs(a), abs(b)
+    big = (x > y).where(x, y)
+    tiny, huge = big < 2.0**-900, big > 2.0**1000
+    scale = tiny.where(2.0**200, huge.where(2.0**-4, a.like(1)))
+    back = tiny.where(2.0**-100, huge.where(4.0, a.like(1)))
+    x, y = x * scale, y * scale
+    root = ((x + m("hypot", x, y)) * 0.5).call("sqrt")
+    other = y / (2 * root) * back
+    root = root * back
+    right = ~(a < 0)
+    re, im = right.where(root, other), right.where(other, root).copysign(b)
+    result = choose((a == 0) & (b == 0), Complex(a.like(0), b), Complex(re, im))
+    endless = Complex((a < 0).where((b - b) * 0 + abs(b - b), a), (a < 0).where(a, b - b).copysign(b))
+    result = choose(m("isinf", a), endless, result)
+    return choose(m("isinf", b), Complex(a.like(math.inf), b), result)
+
+
+@arithmetic("power")
+def _power(m: Real, a: Complex, b: Complex) -> Complex:
+    zero, one = a.re.like(0), a.re.like(1)
+    known: dict[float, Callable[[], Complex]] = {
+        1.0: lambda: a,
+        2.0: lambda: _multiply(m, a, a),
+        3.0: lambda: _multiply(m, a, _multiply(m, a, a)),
+        -1.0: lambda: _divide(m, Complex(one, zero), a),
+    }
+    if b.im.v.ref == zero.v.ref:
+        for exponent, emit in known.items():
+            if b.re.v.ref == b.re.like(exponent).v.ref:
+                return emit()
+    wide = lambda z: Complex(z.re.cast("fpext", "double"), z.im.cast("fpext", "double"))
+    narrow = lambda x: x.cast("fptrunc", "float") if a.re.elem == "float" else x
+    double = Real("f64", m.target)
+    general = _exp(double, _multiply(double, wide(b), _log(double, wide(a))))
+    result = Complex(narrow(general.re), narrow(general.im))
+    nan = a.re.like(math.nan)
+    at_zero = choose((b.re > 0) & ((b.im == 0) | (b.im != 0)), Complex(zero, zero), Complex(nan, nan))
+    result = choose((a.re == 0) & (a.im == 0), at_zero, result)
+    return choose((b.re == 0) & (b.im == 0), Complex(one, zero), result)
+
+
+ARITHMETIC["float_power"] = ARITHMETIC["power"]
+
+
+# -- trigonometric and hyperbolic functions ---------------------------------------------------------------------------
+@function("sinh")
+def _sinh(m: Real, z: Complex) -> Complex:
+    return _hyperbolic(m, z)[0]
+
+
+@function("cosh")
+def _cosh(m: Real, z: Complex) -> Complex:
+    return _hyperbolic(m, z)[1]
+
+
+@function("sin")
+def _sin(m: Real, z: Complex) -> Complex:
+    return flipped(_hyperbolic(m, flipped(z))[0])
+
+
+@function("cos")
+def _cos(m: Real, z: Complex) -> Complex:
+    return _hyperbolic(m, Complex(z.im, -z.re))[1]
+
+
+def _hyperbolic(m: Real, z: Complex) -> tuple[Complex, Complex]:
+    """sinh and cosh of z."""
+    x, y = z
+    large = abs(x) > _LARGE
+    half = 0.5 * m("exp", abs(x) - _LARGE)
+    sinh = large.where(half.copysign(x), m("sinh", x))
+    cosh = large.where(half, m("cosh", x))
+    factor = large.where(math.exp(_LARGE), x.like(1))
+    sin, cos = m("sin", y), m("cos", y)
+    product = lambda a, b: _times(a, b) * factor
+    # In no direction, an infinite x still gives an infinity.
+    lost = m("isinf", x) & ~m("isfinite", y)
+    return (
+        Complex(lost.where(x, product(sinh, cos)), product(cosh, sin)),
+        Complex(lost.where(abs(x), product(cosh, cos)), product(sinh, sin)),
+    )
+
+
+@function("tanh")
+def _tanh(m: Real, z: Complex) -> Complex:
+    # Kahan's method.
+    x, y = z
+    t = m("tan", y)
+    beta = t.fma(t, 1)
+    s = m("sinh", x)
+    rho = s.fma(s, 1).call("sqrt")
+    scale = (beta * s).fma(s, 1)
+    usual = Complex(beta * rho * s / scale, t / scale)
+    sin_2y = m("isfinite", y).where(2 * m("sin", y) * m("cos", y), y.like(0).copysign(y))
+    limit = Complex(x.like(1).copysign(x), 2 * sin_2y * m("exp", -2 * abs(x)))
+    return choose(abs(x) > 22, limit, Complex((x == 0).where(x, usual.re), (y == 0).where(y, usual.im)))
+
+
+@function("tan")
+def _tan(m: Real, z: Complex) -> Complex:
+    return flipped(_tanh(m, flipped(z)))
+
+
+def _roots(m: Real, z: Complex) -> tuple[Complex, Complex]:
+    """sqrt(1 - z) and sqrt(1 + z)."""
+    return _sqrt(m, Complex(1 - z.re, -z.im)), _sqrt(m, Complex(1 + z.re, z.im))
+
+
+@function("arcsin")
+def _arcsin(m: Real, z: Complex) -> Complex:
+    # Kahan's methods, here and below.
+    minus, plus = _roots(m, z)
+    re = m("arctan2", z.re, minus.re * plus.re - minus.im * plus.im)
+    return Complex(re, m("arcsinh", minus.re * plus.im - minus.im * plus.re))
+
+
+@function("arccos")
+def _arccos(m: Real, z: Complex) -> Complex:
+    minus, plus = _roots(m, z)
+    im = m("arcsinh", plus.re * minus.im - plus.im * minus.re)
+    return Complex(2 * m("arctan2", minus.re, plus.re), im)
+
+
+@function("arccosh")
+def _arccosh(m: Real, z: Complex) -> Complex:
+    minus, plus = _sqrt(m, Complex(z.re - 1, z.im)), _sqrt(m, Complex(z.re + 1, z.im))
+    re = m("arcsinh", minus.re * plus.re + minus.im * plus.im)
+    return Complex(re, 2 * m("arctan2", minus.im, plus.re))
+
+
+@function("arcsinh")
+def _arcsinh(m: Real, z: Complex) -> Complex:
+    return flipped(_arcsin(m, flipped(z)))
+
+
+@function("arctanh")
+def _arctanh(m: Real, z: Complex) -> Complex:
+    x, y = z
+    far = (abs(x) > 1e150) | (abs(y) > 1e150)
+    square = y * y
+    near_re = 0.25 * m("log1p", 4 * x / ((1 - x) * (1 - x) + square))
+    near_im = 0.5 * m("arctan2", 2 * y, (1 - x) * (1 + x) - square)
+    # 1 / z, without overflow.
+    far_re = _reciprocal(m, z).re
+    infinite = m("isinf", x) | m("isinf", y)
+    far_value = Complex(infinite.where(x.like(0).copysign(x), far_re), x.like(math.pi / 2).copysign(y))
+    return choose(far, far_value, Complex(near_re, near_im))
+
+
+@function("arctan")
+def _arctan(m: Real, z: Complex) -> Complex:
+    return flipped(_arctanh(m, flipped(z)))

@@ -1,0 +1,209 @@
+"""Emitters of the elementwise ops on real floating-point numbers.
+
+f16 and bf16 come as floats; the caller rounds what is returned.  No operation is contracted or reassociated; some
+functions use fma inside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import library
+from .lanes import Lanes, branch
+from .target import MathTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Real:
+    """Emits functions of real numbers: of values of the IR dtype `dtype`, for `target`."""
+
+    dtype: str
+    target: MathTarget
+
+    def __call__(self, name: str, *args: Lanes) -> Lanes:
+        """The op `name` of the table, not yet rounded to f16 or bf16."""
+        return FLOAT[name](self, *args)
+
+
+#: (context, operands) -> result, all of one float type (a bool for a predicate).
+Emitter = Callable[..., Lanes]
+FLOAT: dict[str, Emitter] = {}
+#: Ops that give a value of the dtype as they stand, without rounding.
+EXACT = frozenset((
+    "positive", "negative", "absolute", "fabs", "sign", "conjugate", "real", "imag", "floor", "ceil", "trunc", "rint",
+    "maximum", "minimum", "fmax", "fmin", "clip", "copysign", "nextafter", "heaviside", "where", "fmod",
+))  # fmt: skip
+
+
+def emits(*names: str) -> Callable[[Emitter], Emitter]:
+    def register(function: Emitter) -> Emitter:
+        for name in names:
+            FLOAT[name] = function
+        return function
+
+    return register
+
+
+FLOAT.update({
+    "add": lambda m, a, b: a + b,
+    "subtract": lambda m, a, b: a - b,
+    "multiply": lambda m, a, b: a * b,
+    "divide": lambda m, a, b: a / b,
+    "negative": lambda m, a: -a,
+    "positive": lambda m, a: a,
+    "conjugate": lambda m, a: a,
+    "real": lambda m, a: a,
+    "imag": lambda m, a: a.like(0),
+    "absolute": lambda m, a: abs(a),
+    "fabs": lambda m, a: abs(a),
+    "square": lambda m, a: a * a,
+    "reciprocal": lambda m, a: 1 / a,
+    "sqrt": lambda m, a: a.call("sqrt"),
+    "floor": lambda m, a: a.call("floor"),
+    "ceil": lambda m, a: a.call("ceil"),
+    "trunc": lambda m, a: a.call("trunc"),
+    "rint": lambda m, a: a.call("roundeven"),
+    "copysign": lambda m, a, b: a.copysign(b),
+    "equal": lambda m, a, b: a == b,
+    "not_equal": lambda m, a, b: a != b,
+    "less": lambda m, a, b: a < b,
+    "less_equal": lambda m, a, b: a <= b,
+    "greater": lambda m, a, b: a > b,
+    "greater_equal": lambda m, a, b: a >= b,
+    "isnan": lambda m, a: a.isnan(),
+    "isinf": lambda m, a: abs(a) == math.inf,
+    "isfinite": lambda m, a: abs(a) < math.inf,
+    "signbit": lambda m, a: a.signbit(),
+    "maximum": lambda m, a, b: a.isnan().where(a, (a > b).where(a, b)),
+    "minimum": lambda m, a, b: a.isnan().where(a, (a < b).where(a, b)),
+    "fmax": lambda m, a, b: b.isnan().where(a, (a > b).where(a, b)),
+    "fmin": lambda m, a, b: b.isnan().where(a, (a < b).where(a, b)),
+    "clip": lambda m, a, low, high: m("minimum", m("maximum", a, low), high),
+    "deg2rad": lambda m, a: a * (math.pi / 180),
+    "rad2deg": lambda m, a: a * (180 / math.pi),
+    "sign": lambda m, a: (a > 0).where(1, (a < 0).where(-1, (a == 0).where(0, a))),
+    "heaviside": lambda m, a, h: a.isnan().where(a, (a == 0).where(h, (a < 0).where(0, a.like(1)))),
+})  # fmt: skip
+
+
+# -- division that rounds ---------------------------------------------------------------------------------------------
+@emits("fmod")
+def _fmod(m: Real, a: Lanes, b: Lanes) -> Lanes:
+    x, y = abs(a), abs(b)
+    # Rounding can only carry the quotient up, to the next integer.
+    q = (x / y).call("trunc")
+    r = (-q).fma(y, x)
+    r = (r < 0).where(r + y, r)
+    # A quotient of 0 is exact, and y may be infinite.
+    fast = (q == 0).where(x, r)
+    exact = q < (1 << (23 if a.bits == 32 else 52))
+    slow = lambda: Lanes(a.t, a.t.bin("frem", x.v, y.v))
+    return branch(~exact, lambda: exact.where(fast, slow()), fast).copysign(a)
+
+
+@emits("remainder")
+def _remainder(m: Real, a: Lanes, b: Lanes) -> Lanes:
+    r = m("fmod", a, b)
+    moved = ((b < 0) ^ (r < 0)).where(r + b, r)
+    return (b == 0).where(r, (r != 0).where(moved, r.like(0).copysign(b)))
+
+
+@emits("floor_divide")
+def _floor_divide(m: Real, a: Lanes, b: Lanes) -> Lanes:
+    r = m("fmod", a, b)
+    q = (a - r) / b
+    q = ((r != 0) & ((b < 0) ^ (r < 0))).where(q - 1, q)
+    floor = q.call("floor")
+    floor = (q - floor > 0.5).where(floor + 1, floor)
+    ratio = a / b
+    floor = (q != 0).where(floor, q.like(0).copysign(ratio))
+    return (b == 0).where(ratio, floor)
+
+
+# -- neighbours -------------------------------------------------------------------------------------------------------
+@emits("nextafter")
+def _nextafter(m: Real, a: Lanes, b: Lanes) -> Lanes:
+    # The bits of a bfloat16 are the upper half of a float's; those of a float16 are taken from a half.
+    x = a.cast("fptrunc", "half").to_bits() if m.dtype == "f16" else a.to_bits()
+    step = 1 << 16 if m.dtype == "bf16" else 1
+    back = (lambda i: i.from_bits().cast("fpext", "float")) if m.dtype == "f16" else lambda i: i.from_bits()
+    away = (a < b) ^ (a < 0)
+    moved = back(away.where(x + step, x - step))
+    smallest = back(x.like(step)).copysign(b)
+    result = (a == b).where(b, (a == 0).where(smallest, moved))
+    return (a.isnan() | b.isnan()).where(a + b, result)
+
+
+# -- functions --------------------------------------------------------------------------------------------------------
+_LIBRARY = {
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh",
+    "arctanh": "atanh", "power": "pow",
+}  # fmt: skip
+
+
+def _from_library(name: str) -> Emitter:
+    return lambda m, *args: library.call(m.target, name, *args)
+
+
+for _name in (
+    "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "sinh", "cosh", "tanh", "cbrt",
+    "arcsin", "arccos", "arctan", "arctan2", "arcsinh", "arccosh", "arctanh",
+):  # fmt: skip
+    FLOAT[_name] = _from_library(_LIBRARY.get(_name, _name))
+
+
+@emits("power", "float_power")
+def _power(m: Real, a: Lanes, b: Lanes) -> Lanes:
+    # NumPy's shortcuts, and two more that cost less than a call.
+    known: dict[float, Callable[[], Lanes]] = {
+        1.0: lambda: a,
+        -1.0: lambda: 1 / a,
+        0.5: lambda: a.call("sqrt"),
+        2.0: lambda: a * a,
+        3.0: lambda: a * a * a,
+        4.0: lambda: (a * a) * (a * a),
+    }
+    for exponent, emit in known.items():
+        if b.v.ref == b.like(exponent).v.ref:
+            return emit()
+    return library.call(m.target, "pow", a, b)
+
+
+@emits("hypot")
+def _hypot(m: Real, a: Lanes, b: Lanes) -> Lanes:
+    infinite = (abs(a) == math.inf) | (abs(b) == math.inf)
+    if a.elem == "float":
+        x, y = a.cast("fpext", "double"), b.cast("fpext", "double")
+        root = (x * x + y * y).call("sqrt").cast("fptrunc", "float")
+        return infinite.where(math.inf, root)
+    x, y = abs(a), abs(b)
+    big, small = (x > y).where(x, y), (x > y).where(y, x)
+    # Powers of two keep the squares in range, and change nothing else.
+    tiny, huge = big < 2.0**-480, big > 2.0**480
+    scale = tiny.where(2.0**600, huge.where(2.0**-600, a.like(1)))
+    back = tiny.where(2.0**-600, huge.where(2.0**600, a.like(1)))
+    big, small = big * scale, small * scale
+    total = big.fma(big, small * small)
+    root = total.call("sqrt")
+    # One step of Newton's method, with the exact error of the root's square.
+    error = (-root).fma(root, big * big) + (big.fma(big, -(big * big)) + small * small)
+    better = root + error / (2 * root)
+    return infinite.where(math.inf, ((root > 0) & (root < math.inf)).where(better, root) * back)
+
+
+def _log_of_sum(exp: str, scale: float) -> Emitter:
+    def emit(m: Real, a: Lanes, b: Lanes) -> Lanes:
+        top = (a > b).where(a, b)
+        rest = m("log1p", m(exp, -abs(a - b)))
+        if scale != 1:
+            rest = rest * scale
+        # Equal operands include infinities, whose difference is a NaN.
+        return (a == b).where(a + math.log(2) * scale, (a.isnan() | b.isnan()).where(a + b, top + rest))
+
+    return emit
+
+
+FLOAT["logaddexp"] = _log_of_sum("exp", 1)
+FLOAT["logaddexp2"] = _log_of_sum("exp2", 1 / math.log(2))

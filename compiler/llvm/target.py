@@ -1,0 +1,18 @@
+"""What a target tells the emitters of mathematical functions."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class MathTarget(Protocol):
+    def vector_function(self, name: str, elem: str, lanes: int) -> tuple[str, int] | None:
+        """The symbol of C's function `name` on vectors of `elem`, and the number of lanes that it takes, or None.
+
+        The answer may not make a value depend on `lanes` (0 for a scalar): a target with several widths picks one.
+        """
+        ...
+
+    def scalar_function(self, name: str, elem: str) -> str:
+        """The symbol of C's function `name` on `elem`."""
+        ...
