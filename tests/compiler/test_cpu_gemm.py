@@ -174,3 +174,107 @@ def test_layouts(dtype: str, shape: tuple[int, int, int], layout: str) -> None:
     out = np.full((m, n), np.nan, a.dtype)
     matmul(a, b, out, threads=1 + (layout == "nn"))
     check(out, expected(a, b), k)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "c64", "c128"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 9, 17), (33, 400, 50), (200, 70, 40), (3, 0, 4)])
+def test_dtypes(dtype: str, shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    a, b = operands(dtype, m, k, n)
+    for left, right in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
+        out = np.zeros((m, n), a.dtype)
+        matmul(left, right, out)
+        check(out, expected(a, b), k)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "f32", "f16", "c64"])
+def test_any_strides(dtype: str) -> None:
+    a, b = operands(dtype, 90, 80, 120)
+    left, right, out = a[::3, ::-2], b[::2, 100::-1], np.zeros((101, 60), a.dtype)[:, ::2].T
+    matmul(left, right, out)
+    check(out, expected(left, right), 40)
+    wide = np.broadcast_to(b[:1, :64], (80, 64))
+    out = np.zeros((90, 64), a.dtype)
+    matmul(a, wide, out)
+    check(out, expected(a, wide), 80)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(9, 5, 6, 7), (2, 150, 40, 33), (3, 40, 450, 33), (300, 4, 4, 4)])
+def test_batches(threads: int, shape: tuple[int, int, int, int]) -> None:
+    count, m, k, n = shape
+    a, b = operands("f32", m, k, n, count)
+    out = np.zeros((count, m, n), np.float32)
+    matmul(a, b, out, threads, batch=1)
+    check(out, a @ b, k)
+
+
+def test_two_batch_axes() -> None:
+    a, b = operands("f64", 5, 6, 7, 3, 4)
+    out = np.zeros((3, 4, 5, 7))
+    matmul(a.transpose(1, 0, 2, 3), b.transpose(1, 0, 2, 3), out.transpose(1, 0, 2, 3), batch=2)
+    check(out, a @ b, 6)
+
+
+def test_threads_do_not_change_bits() -> None:
+    a, b = operands("f32", 500, 700, 300)
+    results = []
+    for threads in (1, 2, 3):
+        out = np.zeros((500, 300), np.float32)
+        matmul(a, b, out, threads)
+        results.append(out)
+    assert (results[0] == results[1]).all() and (results[0] == results[2]).all()
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf])
+def test_zeros_do_not_hide(special: float) -> None:
+    a, b = np.zeros((9, 20), np.float32), np.ones((20, 33), np.float32)
+    b[3, 5] = special
+    out = np.zeros((9, 33), np.float32)
+    matmul(a, b, out)
+    assert np.isnan(out[:, 5]).all() and (np.delete(out, 5, axis=1) == 0).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [(7, 9, 17), (130, 450, 90)])
+def test_prologue_and_epilogue(shape: tuple[int, int, int], threads: int) -> None:
+    m, k, n = shape
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-9, 9, (m, k), np.int8), rng.standard_normal((k, n)).astype(np.float32)
+    scale, bias, shift = (rng.standard_normal(s).astype(np.float32) for s in (k, n, m))
+    residual, out = rng.standard_normal((m, n)).astype(np.float32), np.zeros((m, n), np.float32)
+    factor = np.float32(0.5)
+
+    def before_a(p: Product, x: ir.Value) -> ir.Value:
+        return p.builder.cast(x, "f32")
+
+    def before_b(p: Product, x: ir.Value) -> ir.Value:
+        scales = p.builder.load_view(*p.view(scale), ("k",))
+        return p.builder.op("multiply", x, p.builder.broadcast(scales, (0,), ("k", "n")))
+
+    def after(p: Product, x: ir.Value) -> ir.Value:
+        b = p.builder
+        for array, dim in ((bias, "n"), (shift, "m")):
+            extra = b.broadcast(b.load_view(*p.view(array), (dim,)), ("mn".index(dim),), ("m", "n"))
+            x = b.op("add", x, extra)
+        x = b.op("multiply", x, b.broadcast(p.scalar(factor, "f32"), (), ("m", "n")))
+        return b.op("add", x, b.load_view(*p.view(residual), ("m", "n")))
+
+    matmul(a, b, out, threads, before_a=before_a, before_b=before_b, after=after)
+    want = (a.astype(np.float64) @ (b * scale[:, None].astype(np.float64)) + bias + shift[:, None]) * factor + residual
+    np.testing.assert_allclose(out, want, rtol=1e-4, atol=2e-3)
+
+
+def test_epilogue_may_update_in_place() -> None:
+    a, b = operands("f64", 40, 600, 50)
+    out = np.ones((40, 50))
+    matmul(a, b, out, 2, after=lambda p, x: p.builder.op("add", x, p.builder.load_view(*p.view(out), ("m", "n"))))
+    check(out, a @ b + 1, 600)
+
+
+def test_half_precision_is_rounded_once() -> None:
+    a, b = np.full((8, 4), 1, np.float16), np.full((4, 8), 2.0**-12, np.float16)
+    out = np.zeros((8, 8), np.float16)
+    one = lambda p, x: p.builder.broadcast(p.builder.const(1.0, "f16"), (), ("m", "n"))
+    matmul(a, b, out, after=lambda p, x: p.builder.op("subtract", p.builder.op("add", x, one(p, x)), one(p, x)))
+    np.testing.assert_array_equal(out, np.float16(2.0**-10))
