@@ -27,8 +27,8 @@ def run(kernel: Kernel, args: Sequence[Any]) -> list[str]:
     kernel : Kernel
         A verified kernel.
     args : sequence
-        One argument a parameter: for a pointer a 1-D array, whose element 0 it points to, else a scalar.  Stores change
-        the arrays.
+        One argument a parameter: for a pointer a 1-D array, whose element 0 it points to, or (array, position pointed
+        to), else a scalar.  Stores change the arrays.
 
     Returns
     -------
@@ -43,14 +43,17 @@ def run(kernel: Kernel, args: Sequence[Any]) -> list[str]:
     if len(args) != len(kernel.params):
         raise TypeError(f"kernel @{kernel.name} takes {len(kernel.params)} arguments, not {len(args)}")
     values: dict[Value, np.ndarray] = {}
+    origins: dict[Value, int] = {}
     for p, arg in zip(kernel.params, args):
+        if isinstance(arg, tuple):
+            arg, origins[p] = arg
         dtype = dtypes.NUMPY[p.type.dtype]
         values[p] = _buffer(p, arg) if p.type.pointer else np.asarray(arg, dtype)
     counts = [-(-int(values[axis.size]) // axis.block) for axis in kernel.grid]
     failed: dict[str, None] = {}
     with np.errstate(all="ignore"):
         for program in product(*map(range, counts)):
-            _Program(kernel, program, dict(values), failed).block(kernel.body)
+            _Program(kernel, program, dict(values), origins, failed).block(kernel.body)
     return list(failed)
 
 
@@ -64,11 +67,17 @@ def _buffer(p: Value, arg: Any) -> np.ndarray:
 
 class _Program:
     def __init__(
-        self, kernel: Kernel, program: tuple[int, ...], values: dict[Value, np.ndarray], failed: dict[str, None]
+        self,
+        kernel: Kernel,
+        program: tuple[int, ...],
+        values: dict[Value, np.ndarray],
+        origins: dict[Value, int],
+        failed: dict[str, None],
     ) -> None:
         self.kernel = kernel
         self.program = program
         self.values = values
+        self.origins = origins
         self.failed = failed
         self.starts: dict[str, int] = {}
         self.extents: dict[str, int] = {}
@@ -179,17 +188,18 @@ class _Program:
     def load(self, op: Op, buffer: np.ndarray, index: np.ndarray, inside: np.ndarray) -> np.ndarray:
         dtype = dtypes.NUMPY[op.result.type.dtype]
         result = np.full(index.shape, op.attrs.get("other", 0), dtype)
-        result[inside] = buffer[self.checked(op, buffer, index[inside])].astype(dtype)
+        result[inside] = buffer[self.checked(op, op.operands[0], buffer, index[inside])].astype(dtype)
         return result
 
     def store(self, op: Op, value: np.ndarray, buffer: np.ndarray, index: np.ndarray, inside: np.ndarray) -> None:
-        where = self.checked(op, buffer, index[inside])
+        where = self.checked(op, op.operands[1], buffer, index[inside])
         if op.attrs.get("combine") == "add":
             np.add.at(buffer, where, value[inside].astype(buffer.dtype))
         else:
             buffer[where] = value[inside]
 
-    def checked(self, op: Op, buffer: np.ndarray, index: np.ndarray) -> np.ndarray:
+    def checked(self, op: Op, pointer: Value, buffer: np.ndarray, index: np.ndarray) -> np.ndarray:
+        index = index + self.origins.get(pointer, 0)
         outside = index[(index < 0) | (index >= len(buffer))]
         if outside.size:
             line, text = printer.locate(self.kernel, op)

@@ -1,0 +1,490 @@
+"""Which expressions become one kernel.
+
+Legality is one rule.  Every node of a group is evaluated at an index over the group's axes; the parallel axes are those
+that every output, reduction and scan keeps, the others are walked inside a program.  A group is one kernel if each of its
+outputs visits each of its elements exactly once.
+
+Policy is separate (`Policy`): a producer joins the group of its only consumer unless that leaves too few programs; it is
+computed again in several groups, or at several indices of one group, if that costs less than a store and a load.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from math import prod
+
+from . import expr as E
+from .expr import Expr
+from .index import ZERO, Axis, Gathered, Index, through_view
+from .ops import Op
+
+At = tuple[Index, ...]
+
+#: attrs = (reduction, axes, axis, block): the reduction over blocks of one reduced axis; one more result axis, the blocks.
+PARTIAL = E.structural("partial", 1, "A reduction of each block of an axis.")
+#: The input, materialised.
+COPY = E.structural("copy", 1, "The input's elements in row-major order.")
+
+#: Nodes that are always a kernel's root: what they compute is written where only a kernel of its own may write.
+ROOTS_ONLY = frozenset((E.UPDATE, E.SCATTER, E.HOST, PARTIAL, COPY))
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a target wants of a partition; sizes in elements unless said otherwise."""
+
+    #: A group that has more work than `small` keeps at least this many programs.
+    min_programs: int = 16
+    small: int = 1 << 15
+    #: Innermost parallel positions that one program handles together.
+    lane_block: int = 64
+    #: Additions that may be repeated in place of storing and loading a byte.
+    recompute_per_byte: int = 5
+    #: Cost of a producer that is fused into a product's operand.
+    prologue: int = 40
+    max_nodes: int = 192
+    max_outputs: int = 16
+    max_inputs: int = 24
+    #: A reduction is split where fewer than `min_programs` programs would do more than this.
+    split: int = 1 << 19
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Nodes of one kernel, with the indices at which each is used."""
+
+    outputs: list[Expr]
+    nodes: dict[Expr, None] = field(default_factory=dict)
+    #: Indices at which a node (of the group or an input) is read, by consumers in the group.
+    uses: dict[Expr, list[At]] = field(default_factory=dict)
+    #: Index of each output's elements: an axis (or ZERO where the extent is 1) per dimension.
+    output_index: dict[Expr, At] = field(default_factory=dict)
+    #: Axes of the inputs' dimensions that a reduction removes, a product contracts or a partial reduction blocks.
+    bound: dict[Expr, tuple[Axis, ...]] = field(default_factory=dict)
+    #: For a bound axis, the axes of the results that it must stay apart from.
+    owners: dict[Axis, list[At]] = field(default_factory=dict)
+    parallel: set[Axis] = field(default_factory=set)
+    reduces: int = 0
+    #: What the group's reductions read.
+    reduced: set[Expr] = field(default_factory=set)
+    product: Expr | None = None
+    #: Outputs that nobody asked for but that are still held.
+    extra: list[Expr] = field(default_factory=list)
+    #: Why producers were left out, for explain().
+    cuts: list[tuple[Expr, str]] = field(default_factory=list)
+
+    @property
+    def root(self) -> Expr:
+        return self.outputs[0]
+
+
+def axes_of(at: At) -> set[Axis]:
+    found: set[Axis] = set()
+    for i in at:
+        found |= i.axes()
+    return found
+
+
+def canonical(at: At) -> At:
+    return tuple(i.substitute({}) for i in at)
+
+
+def strip_views(node: Expr, at: At) -> tuple[Expr, At]:
+    while node.op is E.VIEW:
+        base = node.inputs[0]
+        at = through_view(at, node.attrs[0], node.attrs[1], base.shape)
+        node = base
+    return node, at
+
+
+def edges(group: Group, node: Expr, at: At) -> list[tuple[Expr, At]]:
+    """The producers that `node` at index `at` reads, with the index of each, views resolved."""
+    op = node.op
+    inputs = node.inputs
+    if op.kind == "elementwise" or op is COPY or op is E.UPDATE or op.kind == "scan":
+        if op is E.UPDATE:
+            inputs = inputs[1:]
+        return [strip_views(x, at) for x in inputs]
+    if op.kind == "reduction" or op is PARTIAL:
+        axes = node.attrs if op.kind == "reduction" else node.attrs[1]
+        bound = iter(group.bound[node])
+        free = iter(at)
+        inner = tuple(
+            Index.axis(next(bound)) if k in axes else next(free) for k in range(len(inputs[0].shape))
+        )
+        return [strip_views(inputs[0], inner)]
+    if op is E.DOT:
+        (k,) = group.bound[node]
+        *batch, m, n = at
+        walk = Index.axis(k)
+        return [strip_views(inputs[0], (*batch, m, walk)), strip_views(inputs[1], (*batch, walk, n))]
+    if op is E.GATHER:
+        x, *indices = inputs
+        ndim = len(indices[0].shape)
+        rows = tuple(
+            Index(0, {Gathered(i, at[:ndim], n): 1}) for i, n in zip(indices, x.shape, strict=False)
+        )
+        return [strip_views(x, rows + at[ndim:]), *(strip_views(i, at[:ndim]) for i in indices)]
+    if op is E.SCATTER:
+        _, value, *indices = inputs
+        ndim = len(indices[0].shape)
+        return [strip_views(value, at), *(strip_views(i, at[:ndim]) for i in indices)]
+    return []
+
+
+def split_axis(group: Group) -> Axis:
+    """The axis whose blocks a PARTIAL reduces."""
+    _, over, axis, _ = group.root.attrs
+    return group.bound[group.root][over.index(axis)]
+
+
+def is_leaf(node: Expr) -> bool:
+    return not node.inputs
+
+
+def fusible(op: Op) -> bool:
+    return op.kind in ("elementwise", "reduction", "scan") or op is E.DOT or op is E.GATHER
+
+
+def pure_elementwise(node: Expr) -> bool:
+    return node.op.kind == "elementwise"
+
+
+class Partitioner:
+    """Consumers first, each node joins the group that reads it or starts its own."""
+
+    def __init__(self, order: list[Expr], roots: set[Expr], external: set[Expr], policy: Policy) -> None:
+        self.order = order
+        self.roots = roots
+        self.external = external
+        self.policy = policy
+        self.groups: list[Group] = []
+        #: For each node, the groups that read it, with the indices.
+        self.needed: dict[Expr, dict[Group, list[At]]] = {}
+        self.cost = _costs(order)
+
+    def run(self) -> list[Group]:
+        """The groups, producers first."""
+        for node in reversed(self.order):
+            if node.op is E.VIEW or is_leaf(node):
+                continue
+            readers = self.needed.get(node)
+            if readers is None and node not in self.roots:
+                continue
+            self._place(node, readers or {})
+        for group in self.groups:
+            self._settle_outputs(group)
+        return self.groups[::-1]
+
+    def _place(self, node: Expr, readers: dict[Group, list[At]]) -> None:
+        wanted = node in self.roots or node in self.external
+        if fusible(node.op):
+            if len(readers) == 1:
+                ((group, uses),) = readers.items()
+                reason = self._join(node, group, uses, wanted)
+                if reason is None:
+                    return
+                group.cuts.append((node, reason))
+            elif readers and node not in self.roots and pure_elementwise(node):
+                # Read by several groups: compute it again in each if that is cheaper than memory.
+                repeated = self.cost[node] * (len(readers) - 1)
+                if repeated <= self.policy.recompute_per_byte * node.dtype.itemsize:
+                    left = {g: u for g, u in readers.items() if self._join(node, g, u, False) is not None}
+                    if not left:
+                        return
+                    readers = left
+                for group in readers:
+                    group.cuts.append((node, "read by several kernels"))
+            elif readers:
+                for group in readers:
+                    group.cuts.append((node, "read by several kernels"))
+        self._start(node)
+
+    def _start(self, node: Expr) -> None:
+        """A new group whose root is node."""
+        shape = node.inputs[1].shape if node.op in (E.UPDATE, E.SCATTER) else node.shape
+        axes = [Axis(n) for n in shape]
+        at = tuple(Index.axis(a) for a in axes)
+        group = Group([node])
+        group.output_index[node] = at
+        group.parallel = axes_of(at)
+        if node.op is PARTIAL:
+            _, over, _, _ = node.attrs
+            group.bound[node] = tuple(Axis(node.inputs[0].shape[k]) for k in over)
+            # The last result axis counts blocks of the split axis, which stands for it.
+            at = at[:-1]
+            group.parallel = axes_of(at) | {split_axis(group)}
+        self.groups.append(group)
+        self._add(node, group, [at])
+
+    def _add(self, node: Expr, group: Group, ats: list[At]) -> None:
+        group.nodes[node] = None
+        op = node.op
+        if op.kind == "reduction":
+            if node not in group.bound:
+                group.bound[node] = tuple(Axis(node.inputs[0].shape[k]) for k in node.attrs)
+            for axis in group.bound[node]:
+                group.owners.setdefault(axis.find(), []).append(ats[0])
+            group.reduces += 1
+            group.parallel &= axes_of(ats[0])
+        elif op.kind == "scan":
+            group.reduces += 1
+            group.parallel -= ats[0][node.attrs].axes()
+            group.parallel &= axes_of(ats[0])
+        elif op is PARTIAL:
+            group.reduces += 1
+        elif op is E.DOT:
+            group.product = node
+            group.bound[node] = (Axis(node.inputs[0].shape[-1]),)
+            group.owners[group.bound[node][0]] = [ats[0]]
+        walks = op.kind in ("reduction", "scan") or op is PARTIAL
+        for at in ats:
+            for producer, index in edges(group, node, at):
+                if walks:
+                    group.reduced.add(producer)
+                seen = group.uses.setdefault(producer, [])
+                if index not in seen:
+                    seen.append(index)
+                if not is_leaf(producer):
+                    self.needed.setdefault(producer, {})[group] = seen
+
+    # -- joining ------------------------------------------------------------------------------------------------------
+    def _join(self, node: Expr, group: Group, uses: list[At], wanted: bool) -> str | None:
+        """Put node into the group of its readers, or say why not."""
+        policy = self.policy
+        if len(group.nodes) >= policy.max_nodes:
+            return "the kernel would be too large"
+        if len(group.uses) >= policy.max_inputs + len(group.nodes):
+            return "the kernel would read too many arrays"
+        if group.root.op in (E.UPDATE, E.SCATTER) and group.root.inputs[0] is node:
+            return "written to in place"
+        ats = self._united(group, uses)
+        op = node.op
+        if len(ats) > 1:
+            if not pure_elementwise(node):
+                return "read at several indices"
+            if self.cost[node] * (len(ats) - 1) > policy.recompute_per_byte * node.dtype.itemsize:
+                return "read at several indices: computing it again costs more than memory"
+        at = ats[0]
+        if any(isinstance(a, Gathered) for i in at for a in i.terms):
+            work = prod(group.root.shape)
+            if not pure_elementwise(node) or self.cost[node] * work > 4 * node.size:
+                return "gathered from"
+        plain = _plain(at, node.shape)
+        if wanted:
+            if len(ats) > 1 or not plain or not group.parallel <= axes_of(at):
+                if node in self.roots or len(ats) > 1:
+                    return "asked for, and not computed exactly once here"
+                wanted = False
+            elif len(group.outputs) >= policy.max_outputs:
+                return "the kernel would write too many arrays"
+            elif group.root.op in (E.SCATTER, E.HOST, PARTIAL):
+                return "asked for"
+        if op.kind == "elementwise":
+            if group.product is not None:
+                if any(not i.terms.keys() <= set(i.axes()) for a in ats for i in a):
+                    return "read at indices that a product cannot take"
+                if self._feeds_product(group, at) and self.cost[node] > policy.prologue:
+                    return "too costly for a product's operand"
+                if len(ats) > 1:
+                    return "read at several indices"
+            elif not group.parallel <= axes_of(at) and self.cost[node] > 4:
+                repeats = prod(a.size for a in group.parallel - axes_of(at))
+                if self.cost[node] * repeats > 4 * node.size + policy.small:
+                    return "every program would compute it again"
+            if node in group.reduced and self._walks_elsewhere(node, group, at):
+                return "made of reductions along other axes that share its work"
+        else:
+            reason = self._join_walk(node, group, at, plain)
+            if reason is not None:
+                return reason
+        self._add(node, group, ats)
+        if op.kind == "reduction":
+            self._unite_walks(node, group, at)
+        if wanted:
+            (group.outputs if node in self.roots else group.extra).append(node)
+            group.output_index[node] = at
+        return None
+
+    def _join_walk(self, node: Expr, group: Group, at: At, plain: bool) -> str | None:
+        """Whether a reduction, scan, gather or product may join."""
+        policy = self.policy
+        op = node.op
+        if op is E.GATHER:
+            return "a product's operand" if group.product is not None else None
+        if group.product is not None:
+            return "a product reads it"
+        if group.root.op is PARTIAL:
+            return "a split reduction reads it"
+        if op is E.DOT:
+            if group.reduces or not plain:
+                return "its result is reduced or read at other indices"
+            if any(axes_of(group.output_index[o]) != axes_of(at) for o in group.outputs + group.extra):
+                return "its result is broadcast"
+            if any(len(u) > 1 or not all(i.terms.keys() <= set(i.axes()) for i in u[0]) for u in group.uses.values()):
+                return "its result is read at several indices"
+            if group.root.op is E.SCATTER:
+                return "its result is scattered"
+            return None
+        if op.kind == "scan":
+            if at[node.attrs].single() is None and node.shape[node.attrs] != 1:
+                return "the scanned axis is read at other indices"
+            keep = group.parallel - at[node.attrs].axes()
+        else:
+            keep = group.parallel & axes_of(at)
+        if prod(node.inputs[0].shape) <= policy.small and prod(group.root.shape) <= policy.small:
+            return None
+        if self._programs(node, at, keep) < policy.min_programs:
+            return "too few programs would be left"
+        return None
+
+    def _programs(self, node: Expr, at: At, keep: set[Axis]) -> int:
+        """Programs over the parallel axes `keep`, counting positions along a walk's innermost axis by the block."""
+        last = at[-1].axes() if at and not (node.op.kind == "reduction" and len(node.inputs[0].shape) - 1 in node.attrs) else set()
+        return prod(max(1, a.size // self.policy.lane_block) if a in last else a.size for a in keep)
+
+    def _walks_elsewhere(self, node: Expr, group: Group, at: At) -> bool:
+        """Whether node is made of reductions that cannot join the group and that share computed values with it."""
+        if node.size <= self.policy.small:
+            return False
+        computed: set[Expr] = set()
+        inner: list[tuple[Expr, At]] = []
+        queue = deque([(node, at)])
+        while queue and len(computed) < 64:
+            member, index = queue.popleft()
+            if member.op.kind == "reduction":
+                inner.append((member, index))
+            elif pure_elementwise(member) and member not in computed:
+                computed.add(member)
+                queue.extend(edges(group, member, index))
+        for reduction, index in inner:
+            keep = group.parallel & axes_of(canonical(index))
+            if group.root.op is not PARTIAL and self._programs(reduction, index, keep) >= self.policy.min_programs:
+                continue
+            below = [reduction.inputs[0]]
+            for _ in range(64):
+                if not below:
+                    break
+                member = below.pop()
+                if member in computed:
+                    return True
+                if member.op is E.VIEW or pure_elementwise(member):
+                    below.extend(member.inputs)
+        return False
+
+    def _feeds_product(self, group: Group, at: At) -> bool:
+        assert group.product is not None
+        return group.bound[group.product][0].find() in axes_of(at)
+
+    # -- axes that walk together --------------------------------------------------------------------------------------
+    def _united(self, group: Group, uses: list[At]) -> list[At]:
+        """The distinct indices of the uses, after uniting bound axes so that there are few."""
+        distinct: list[At] = []
+        for use in uses:
+            use = canonical(use)
+            for other in distinct:
+                if self._unite(group, canonical(other), use):
+                    break
+            else:
+                distinct.append(use)
+        out: list[At] = []
+        for use in distinct:
+            use = canonical(use)
+            if use not in out:
+                out.append(use)
+        return out
+
+    def _unite(self, group: Group, a: At, b: At) -> bool:
+        """Make two indices equal by uniting bound axes, where legal."""
+        pairs: list[tuple[Axis, Axis]] = []
+        for x, y in zip(a, b, strict=True):
+            if x == y:
+                continue
+            p, q = x.single(), y.single()
+            if p is None or q is None or p.size != q.size:
+                return False
+            if not self._may_unite(group, p, q):
+                p, q = q, p
+                if not self._may_unite(group, p, q):
+                    return False
+            pairs.append((p, q))
+        for p, q in pairs:
+            p, q = p.find(), q.find()
+            if p is q:
+                continue
+            if not self._may_unite(group, p, q):
+                return False
+            owners = group.owners.pop(p)
+            if q in group.owners:
+                group.owners[q].extend(owners)
+            p.unite(q)
+        return True
+
+    @staticmethod
+    def _may_unite(group: Group, p: Axis, q: Axis) -> bool:
+        """Whether bound axis p may walk with q: no result that p is bound in may have q already."""
+        return p in group.owners and all(q not in axes_of(canonical(own)) for own in group.owners[p])
+
+    def _unite_walks(self, node: Expr, group: Group, at: At) -> None:
+        """Let a reduction walk its axes with the group's other walks over what it reads (a row that is read twice)."""
+        free = {a.find() for a in group.bound[node]}
+        queue = deque(edges(group, node, at))
+        for _ in range(64):
+            if not queue or not free:
+                return
+            producer, index = queue.popleft()
+            for use in list(group.uses.get(producer, ())):
+                self._unite(group, canonical(use), canonical(index))
+            free = {a for a in free if a.find() is a}
+            if pure_elementwise(producer):
+                queue.extend(edges(group, producer, index))
+
+    # -- outputs ------------------------------------------------------------------------------------------------------
+    def _settle_outputs(self, group: Group) -> None:
+        """Keep those extra outputs that are no larger than what the kernel reads and was asked to write."""
+        if not group.extra:
+            return
+        moved = sum(o.nbytes for o in group.outputs)
+        moved += sum(_touched(x) for x in group.uses if x not in group.nodes)
+        for node in group.extra:
+            if node.nbytes <= moved:
+                group.outputs.append(node)
+            else:
+                del group.output_index[node]
+                group.cuts.append((node, "held, but larger than what the kernel moves: computed again if asked for"))
+
+
+def _touched(node: Expr) -> int:
+    """Bytes of memory behind an input."""
+    if node.op is E.BUFFER:
+        return prod(n for n, s in zip(node.shape, node.attrs[2], strict=True) if s) * node.dtype.itemsize
+    return 0 if node.op in (E.SCALAR, E.IOTA) else node.nbytes
+
+
+def _plain(at: At, shape: E.Shape) -> bool:
+    """Whether the index walks all elements once: a different whole axis for each extent above 1."""
+    seen: set[Axis] = set()
+    for i, n in zip(at, shape, strict=True):
+        if n == 1:
+            if i != ZERO:
+                return False
+            continue
+        axis = i.single()
+        if axis is None or axis.size != n or axis in seen:
+            return False
+        seen.add(axis)
+    return True
+
+
+def _costs(order: list[Expr]) -> dict[Expr, int]:
+    """For each node the additions of one element with everything elementwise that it is made of, bounded."""
+    cost: dict[Expr, int] = {}
+    for node in order:
+        if pure_elementwise(node):
+            cost[node] = min(1 << 20, node.op.cost + sum(cost.get(x, 0) for x in node.inputs))
+        elif node.op is E.VIEW or node.op is E.GATHER:
+            cost[node] = cost.get(node.inputs[0], 0)
+        else:
+            cost[node] = 0
+    return cost

@@ -1,0 +1,207 @@
+"""Index arithmetic: integer expressions over bounded loop axes, as the planner composes movements.
+
+An `Index` is affine: const + sum(coefficient * atom).  Atoms are axes, quotients and remainders of indices by constants, and
+values read from an index array.  `unflatten` is where quotients and remainders arise; interval analysis removes those that
+the bounds make unnecessary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Union
+
+from .expr import Shape, contiguous_strides
+
+
+class Axis:
+    """A loop axis of `size` positions.  Two axes that must walk together are united (union-find)."""
+
+    __slots__ = ("size", "_parent")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._parent: Axis | None = None
+
+    def find(self) -> Axis:
+        axis = self
+        while axis._parent is not None:
+            axis = axis._parent
+        return axis
+
+    def unite(self, other: Axis) -> None:
+        """Make this axis stand for `other`."""
+        mine, theirs = self.find(), other.find()
+        if mine is not theirs:
+            mine._parent = theirs
+
+    def __repr__(self) -> str:
+        return f"a{id(self) % 997}<{self.size}"
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient:
+    index: Index
+    divisor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    index: Index
+    divisor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A value of an index array, wrapped into [0, size): `node` evaluated at `index`."""
+
+    node: Any
+    index: tuple[Index, ...]
+    size: int
+
+
+Atom = Union[Axis, Quotient, Remainder, Gathered]
+
+
+class Index:
+    """const + sum(coefficient * atom); immutable, hashable."""
+
+    __slots__ = ("const", "terms", "_hash")
+
+    def __init__(self, const: int = 0, terms: Mapping[Atom, int] | None = None) -> None:
+        self.const = const
+        self.terms: dict[Atom, int] = dict(terms) if terms else {}
+        self._hash: int | None = None
+
+    @staticmethod
+    def axis(axis: Axis) -> Index:
+        return ZERO if axis.size == 1 else Index(0, {axis: 1})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Index) and self.const == other.const and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash((self.const, frozenset(self.terms.items())))
+        return self._hash
+
+    def __repr__(self) -> str:
+        return " + ".join([str(self.const), *(f"{c}*{a!r}" for a, c in self.terms.items())])
+
+    def scaled(self, k: int) -> Index:
+        return Index(self.const * k, {a: c * k for a, c in self.terms.items()}) if k else ZERO
+
+    def single(self) -> Axis | None:
+        """The axis, if this index is one axis and nothing else."""
+        if self.const == 0 and len(self.terms) == 1:
+            ((atom, c),) = self.terms.items()
+            if c == 1 and isinstance(atom, Axis):
+                return atom.find()
+        return None
+
+    def bounds(self) -> tuple[int, int]:
+        """Lowest and highest value."""
+        lo = hi = self.const
+        for atom, c in self.terms.items():
+            a, b = _bounds(atom)
+            lo += min(c * a, c * b)
+            hi += max(c * a, c * b)
+        return lo, hi
+
+    def axes(self) -> set[Axis]:
+        """Axes that the value depends on."""
+        found: set[Axis] = set()
+        for atom in self.terms:
+            if isinstance(atom, Axis):
+                found.add(atom.find())
+            elif isinstance(atom, Gathered):
+                for i in atom.index:
+                    found |= i.axes()
+            else:
+                found |= atom.index.axes()
+        return found
+
+    def substitute(self, mapping: Mapping[Axis, Index]) -> Index:
+        """With axes replaced, and quotients and remainders simplified again."""
+        parts: list[Index] = [Index(self.const)]
+        for atom, c in self.terms.items():
+            if isinstance(atom, Axis):
+                axis = atom.find()
+                parts.append(mapping.get(axis, Index.axis(axis)).scaled(c))
+            elif isinstance(atom, Quotient):
+                parts.append(divmod_index(atom.index.substitute(mapping), atom.divisor)[0].scaled(c))
+            elif isinstance(atom, Remainder):
+                parts.append(divmod_index(atom.index.substitute(mapping), atom.divisor)[1].scaled(c))
+            else:
+                parts.append(Index(0, {atom: c}))
+        return add(parts)
+
+
+ZERO = Index()
+
+
+def _bounds(atom: Atom) -> tuple[int, int]:
+    if isinstance(atom, (Axis, Gathered)):
+        return 0, atom.size - 1
+    lo, hi = atom.index.bounds()
+    if isinstance(atom, Quotient):
+        return lo // atom.divisor, hi // atom.divisor
+    return 0, atom.divisor - 1
+
+
+def add(parts: Iterable[Index]) -> Index:
+    const = 0
+    terms: dict[Atom, int] = {}
+    for part in parts:
+        const += part.const
+        for atom, c in part.terms.items():
+            c += terms.get(atom, 0)
+            if c:
+                terms[atom] = c
+            else:
+                terms.pop(atom, None)
+    return Index(const, terms)
+
+
+def divmod_index(index: Index, divisor: int) -> tuple[Index, Index]:
+    """Floor quotient and remainder by a positive constant."""
+    if divisor == 1:
+        return index, ZERO
+    whole: dict[Atom, int] = {}
+    part: dict[Atom, int] = {}
+    for atom, c in index.terms.items():
+        if c % divisor == 0:
+            whole[atom] = c // divisor
+        else:
+            part[atom] = c
+    rest = Index(0, part)
+    lo, hi = rest.bounds()
+    # The constant goes to the quotient as far as keeps the remainder's lowest value at or above 0.
+    q_const = (index.const + lo) // divisor
+    r_const = index.const - q_const * divisor
+    rest = Index(r_const, part)
+    if r_const + hi < divisor:
+        return Index(q_const, whole), rest
+    quotient = add((Index(q_const, whole), Index(0, {Quotient(rest, divisor): 1})))
+    return quotient, Index(0, {Remainder(rest, divisor): 1})
+
+
+def flatten(index: tuple[Index, ...], offset: int, strides: Shape) -> Index:
+    return add((Index(offset), *(i.scaled(s) for i, s in zip(index, strides, strict=True))))
+
+
+def unflatten(flat: Index, shape: Shape) -> tuple[Index, ...]:
+    """The indices along `shape` of a row-major position."""
+    out: list[Index] = []
+    for n, step in zip(shape, contiguous_strides(shape), strict=True):
+        if n == 1:
+            out.append(ZERO)
+            continue
+        digit, flat = divmod_index(flat, step)
+        out.append(digit)
+    return tuple(out)
+
+
+def through_view(index: tuple[Index, ...], offset: int, strides: Shape, base_shape: Shape) -> tuple[Index, ...]:
+    """The index into a VIEW's base of an index into the VIEW."""
+    return unflatten(flatten(index, offset, strides), base_shape)

@@ -1,0 +1,581 @@
+"""A group of expressions -> one block IR kernel, with the recipe of its arguments.
+
+The group's axes become grid axes and tile dims.  Accesses are affine in them wherever possible: axes that a reshape
+splits are split (`a // c` and `a % c` become axes), then neighbours that every access walks alike are merged, so that
+contiguous arrays of any rank make the same one-dimensional kernel.  Sizes, strides, offsets and scalars are parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, NamedTuple
+
+from . import dtypes
+from . import expr as E
+from .builder import Builder
+from .expr import Expr, contiguous_strides
+from .fusion import COPY, PARTIAL, At, Group, axes_of, canonical, edges, is_leaf, split_axis
+from .index import Axis, Gathered, Index, Quotient, Remainder, add, flatten
+from .ir import I64, Kernel, Type, Value
+from .ops import Op
+
+#: Elements of a tile, and of its innermost extent where others stand beside it.
+TILE = 8192
+ROW = 2048
+#: Side of a square tile where an input's rows are an output's columns.
+SQUARE = 64
+#: Rows this short are laid side by side in lanes.
+SHORT = 12
+#: Columns that a program reduces together: streamed, and bytes of a block that is walked again.
+COLUMNS = 1024
+RESIDENT_BYTES = 1 << 18
+
+
+class Arg(NamedTuple):
+    """How a kernel's argument is made at launch.
+
+    kind "pointer": address of `node`'s memory plus `offset` elements; "int": `offset`; "scalar": the value of SCALAR
+    `node`; "errors" and "workspace": provided by the runtime.
+    """
+
+    kind: str
+    node: Expr | None = None
+    offset: int = 0
+
+
+@dataclass(slots=True)
+class Lowered:
+    kernel: Kernel
+    args: list[Arg]
+    #: Programs of the linear grid.
+    programs: int
+    #: Programs run in order, by one thread.
+    serial: bool = False
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Walk:
+    """The axes that one reduction, scan or product walks; its node and index for identity."""
+
+    node: Expr
+    at: At
+    axes: list[Axis] = field(default_factory=list)
+
+
+def lower(group: Group, name: str) -> Lowered:
+    return _Lowering(group, name).run()
+
+
+class _Lowering:
+    def __init__(self, group: Group, name: str) -> None:
+        self.group = group
+        self.b = Builder(name)
+        self.ats: dict[Expr, dict[At, None]] = {n: {} for n in group.nodes}
+        #: Index arithmetic by (what, node, index): "load" and "store" offsets, "value" of IOTA and argreduce positions.
+        self.forms: dict[tuple[str, Expr, At], Index] = {}
+        self.walks: list[_Walk] = []
+        self.args: list[Arg] = []
+        self.values: dict[tuple[Expr, At], Value] = {}
+        self.pointers: dict[tuple[Expr, int], Value] = {}
+        self.messages: list[str] = []
+
+    def run(self) -> Lowered:
+        self._collect()
+        self._split_axes()
+        if self.group.product is None and self.group.root.op is not E.SCATTER:
+            self._merge_axes()
+        self._choose_tiles()
+        self._emit()
+        self._finish_args()
+        kernel = self.b.finish()
+        if self.group.product is not None:
+            kernel.attrs.update(schedule="gemm", team=True)
+        return Lowered(
+            kernel, self.args, self.programs, self.group.root.op is E.SCATTER, tuple(self.messages)
+        )
+
+    # -- what is read and written, at which indices ------------------------------------------------------------------
+    def _collect(self) -> None:
+        group = self.group
+        for out in group.outputs:
+            at = canonical(group.output_index[out])
+            self.forms["store", out, at] = self._store_form(out, at)
+            self.ats[out][at[:-1] if out.op is PARTIAL else at] = None
+        for node in group.nodes:  # consumers first
+            for at in self.ats[node]:
+                if node in group.bound:
+                    walked = [a.find() for a in group.bound[node] if a.size != 1]
+                    self.walks.append(_Walk(node, at, walked))
+                    if _reduction(node).name in ("argmax", "argmin"):
+                        self.forms["value", node, at] = Index.axis(group.bound[node][0].find())
+                elif node.op.kind == "scan" and (axis := at[node.attrs].single()) is not None:
+                    self.walks.append(_Walk(node, at, [axis]))
+                for producer, index in edges(group, node, at):
+                    index = canonical(index)
+                    if producer in group.nodes:
+                        self.ats[producer][index] = None
+                    elif producer.op is E.IOTA:
+                        self.forms["value", producer, index] = index[0]
+                    elif producer.op is not E.SCALAR:
+                        strides = producer.attrs[2] if producer.op is E.BUFFER else contiguous_strides(producer.shape)
+                        self.forms["load", producer, index] = flatten(index, 0, strides)
+
+    def _store_form(self, out: Expr, at: At) -> Index:
+        if out.op is E.UPDATE:
+            return flatten(at, 0, out.attrs[1])
+        if out.op is E.SCATTER:
+            base, _, *indices = out.inputs
+            ndim = len(indices[0].shape)
+            rows = tuple(Index(0, {Gathered(i, at[:ndim], n): 1}) for i, n in zip(indices, base.shape, strict=False))
+            return flatten(rows + at[ndim:], 0, contiguous_strides(base.shape))
+        if out.op is PARTIAL:
+            return flatten(at[:-1], 0, contiguous_strides(out.shape)[:-1])
+        return flatten(at, 0, contiguous_strides(out.shape))
+
+    # -- axes ---------------------------------------------------------------------------------------------------------
+    def _split_axes(self) -> None:
+        """Make axes of `a // c` and `a % c` where c divides a's size."""
+        fixed = {w.axes[0] for w in self.walks if w.node.op.kind == "scan"}
+        if self.group.product is not None:
+            fixed = {a for f in self.forms.values() for a in f.axes()}
+        if self.group.root.op is PARTIAL:
+            fixed.add(split_axis(self.group).find())
+        self.parallel = {a.find() for a in self.group.parallel}
+        while True:
+            found = _splittable(self.forms.values(), fixed)
+            if found is None:
+                break
+            axis, c = found
+            outer, inner = Axis(axis.size // c), Axis(c)
+            whole = {axis: add((Index(0, {outer: c}), Index(0, {inner: 1})))}
+            self.forms = {k: f.substitute(whole) for k, f in self.forms.items()}
+            for walk in self.walks:
+                if axis in walk.axes:
+                    walk.axes[walk.axes.index(axis) : walk.axes.index(axis) + 1] = [outer, inner]
+            if axis in self.parallel:
+                self.parallel = self.parallel - {axis} | {outer, inner}
+        self.axes = _ordered(self.forms.values(), (w.axes for w in self.walks))
+
+    def _merge_axes(self) -> None:
+        """Merge neighbours a, b where every access steps through a in units of b's extent."""
+        fixed = {w.axes[0] for w in self.walks if w.node.op.kind == "scan"}
+        if self.group.root.op is PARTIAL:
+            fixed.add(split_axis(self.group).find())
+        for form in self.forms.values():
+            for atom in form.terms:
+                if isinstance(atom, (Quotient, Remainder)):
+                    fixed |= atom.index.axes()
+        members = {a: (a in self.parallel, *(a in w.axes for w in self.walks)) for a in self.axes}
+        terms = [f.terms for f in self.forms.values()]
+        merged = True
+        while merged:
+            merged = False
+            for a in self.axes:
+                for b in self.axes:
+                    if a is b or a in fixed or b in fixed or members[a] != members[b]:
+                        continue
+                    if all(t.get(a, 0) == t.get(b, 0) * b.size for t in terms):
+                        self._merge(a, b, members)
+                        terms = [f.terms for f in self.forms.values()]
+                        merged = True
+                        break
+                if merged:
+                    break
+
+    def _merge(self, a: Axis, b: Axis, members: dict[Axis, Any]) -> None:
+        axis = Axis(a.size * b.size)
+        members[axis] = members[a]
+        for key, form in self.forms.items():
+            if a in form.terms or b in form.terms:
+                kept = {t: c for t, c in form.terms.items() if t is not a and t is not b}
+                kept[axis] = form.terms[b]
+                self.forms[key] = Index(form.const, kept)
+        for walk in self.walks:
+            if a in walk.axes:
+                walk.axes = [axis if x is b else x for x in walk.axes if x is not a]
+        if a in self.parallel:
+            self.parallel = self.parallel - {a, b} | {axis}
+        self.axes = [axis if x is b else x for x in self.axes if x is not a]
+
+    # -- grid and tiles -----------------------------------------------------------------------------------------------
+    def _choose_tiles(self) -> None:
+        """Set `tile` (axis -> block, or None for whole; outermost first) and `grid` (axes of one position a program)."""
+        self.axes.sort(key=self._stride, reverse=True)
+        inner = [a for a in self.axes if a not in self.parallel]
+        outer = [a for a in self.axes if a in self.parallel]
+        self.tile: dict[Axis, int | None] = {}
+        if self.group.product is not None:
+            at = next(iter(self.ats[self.group.product]))
+            k = self.group.bound[self.group.product][0].find()
+            for axis in (at[-2].single(), k if k.size != 1 else None, at[-1].single()):
+                if axis is not None:
+                    self.tile[axis] = None
+        elif self.group.root.op is E.SCATTER:
+            # In the order of the value's elements.
+            at = next(iter(self.ats[self.group.root]))
+            outer = [a for i in at if (a := i.single()) is not None]
+            if outer:
+                self.tile[outer[-1]] = TILE
+        elif self.group.root.op is PARTIAL:
+            split = split_axis(self.group).find()
+            block = self.group.root.attrs[3]
+            lane = self._lane()
+            walked = sorted({*inner, split}, key=self._stride, reverse=True)
+            self.tile = {a: block if a is split else None for a in walked}
+            if lane is not None and lane in outer and lane is not split:
+                self.tile[lane] = COLUMNS
+        elif inner:
+            lane = self._lane()
+            length = prod(a.size for a in inner)
+            self.tile = dict.fromkeys(inner)
+            if outer and (lane in outer or (length <= SHORT and outer[-1].size > 4 * SHORT)):
+                if lane not in outer:
+                    lane = outer[-1]
+                assert lane is not None
+                self.tile[lane] = self._columns(length)
+        elif outer:
+            lane = self._lane() or outer[-1]
+            other = self._crossing(lane)
+            rest = [a for a in outer if a is not lane]
+            if other is not None:
+                self.tile = {other: SQUARE, lane: SQUARE}
+            elif rest and lane.size <= ROW:
+                self.tile = {rest[-1]: max(1, TILE // _bucket(lane.size)), lane: None}
+            else:
+                self.tile = {lane: TILE if not rest else ROW}
+        self.grid = [a for a in outer if a not in self.tile]
+
+    def _columns(self, length: int) -> int:
+        """Positions of a parallel lane axis that a program takes, above `length` walked positions."""
+        passes = sum(w.node.op.kind != "scan" for w in self.walks)
+        resident = passes > 1 or any(len(self.ats[n]) and n.shape for n in self.group.outputs if n not in self._walked())
+        if not resident:
+            return COLUMNS
+        size = max(n.dtype.itemsize for n in self.group.nodes)
+        block = COLUMNS
+        while block > 64 and block * size * _bucket(length) > RESIDENT_BYTES:
+            block //= 2
+        return block
+
+    def _walked(self) -> set[Expr]:
+        return {w.node for w in self.walks}
+
+    def _stride(self, axis: Axis) -> int:
+        return max((abs(f.terms.get(axis, 0)) for f in self.forms.values()), default=0)
+
+    def _lane(self) -> Axis | None:
+        """The axis along which most accesses are contiguous."""
+        score: dict[Axis, int] = {}
+        for (what, node, _), form in self.forms.items():
+            if what == "value":
+                continue
+            weight = prod(a.size for a in form.axes()) * (3 if what == "store" else 2)
+            for atom, c in form.terms.items():
+                if isinstance(atom, Axis) and abs(c) == 1:
+                    score[atom] = score.get(atom, 0) + weight * node.dtype.itemsize
+        return max(score, key=lambda a: score[a], default=None)
+
+    def _crossing(self, lane: Axis) -> Axis | None:
+        """Another axis along which a large access is contiguous while it strides along `lane`."""
+        for (what, _, _), form in self.forms.items():
+            if what != "value" and abs(form.terms.get(lane, 0)) > 1:
+                for atom, c in form.terms.items():
+                    if isinstance(atom, Axis) and atom is not lane and abs(c) == 1 and atom.size >= 16 <= lane.size:
+                        return atom
+        return None
+
+    # -- emission -----------------------------------------------------------------------------------------------------
+    def _emit(self) -> None:
+        b = self.b
+        sizes: dict[Axis, Value] = {}
+
+        def size(axis: Axis) -> Value:
+            if axis not in sizes:
+                sizes[axis] = self._int(f"n{len(sizes)}", axis.size)
+            return sizes[axis]
+
+        # Pointers come first: they are found while the body is emitted, so the body waits for the declarations.
+        self.position: dict[Axis, Value] = {}
+        self.start: dict[Axis, Value] = {}
+        self.names: dict[Axis, str] = {}
+        self.grid_number: dict[Axis, int] = {}
+        self.programs = 1
+        for axis in self.grid:
+            number = b.grid_axis(size(axis))
+            self.grid_number[axis] = number
+            self.programs *= axis.size
+        for k, (axis, block) in enumerate(self.tile.items()):
+            number = None
+            if block is not None:
+                number = b.grid_axis(size(axis), block)
+                self.grid_number[axis] = number
+                self.programs *= -(-axis.size // block)
+            self.names[axis] = b.dim(f"d{k}", size(axis), block, number)
+        for axis in self.grid:
+            self.position[axis] = b.program_id(self.grid_number[axis])
+        self.order = list(self.tile)
+        for node in reversed(self.group.nodes):
+            for at in self.ats[node]:
+                self.values[node, at] = self._node(node, at)
+        for out in self.group.outputs:
+            self._store(out)
+
+    def _int(self, name: str, value: int) -> Value:
+        self.args.append(Arg("int", None, value))
+        return self.b.param(name, I64)
+
+    def _finish_args(self) -> None:
+        if self.messages:
+            self.b.param("errors", Type("i64", pointer=True))
+            self.args.append(Arg("errors"))
+        if self.group.product is not None:
+            self.b.param("workspace", Type("i8", pointer=True))
+            self.args.append(Arg("workspace"))
+
+    def _pointer(self, node: Expr, offset: int) -> Value:
+        key = (node, offset)
+        found = self.pointers.get(key)
+        if found is None:
+            found = self.b.param(f"p{len(self.pointers)}", Type(dtypes.name(node.dtype), pointer=True))
+            self.pointers[key] = found
+            self.args.append(Arg("pointer", node, offset))
+        return found
+
+    def _coefficient(self, value: int) -> Value:
+        if value in (0, 1, -1):
+            return self.b.const(value)
+        return self._int(f"s{len(self.args)}", value)
+
+    def _where(self, axis: Axis) -> Value:
+        """The axis's position: a scalar on the grid, a tile over its dim."""
+        found = self.position.get(axis)
+        if found is None:
+            found = self.b.iota(self.names[axis])
+            if self.tile[axis] is not None:
+                found = self._op("add", found, self._start(axis))
+            self.position[axis] = found
+        return found
+
+    def _start(self, axis: Axis) -> Value:
+        if axis not in self.start:
+            self.start[axis] = self.b.dim_start(self.names[axis])
+        return self.start[axis]
+
+    def _index(self, form: Index) -> Value:
+        """The value of index arithmetic, a scalar or a tile."""
+        b = self.b
+        total = self._coefficient(form.const)
+        for atom, c in form.terms.items():
+            if isinstance(atom, Axis):
+                x = self._where(atom)
+            elif isinstance(atom, Gathered):
+                x = self._wrapped(atom)
+            else:
+                name = "floor_divide" if isinstance(atom, Quotient) else "remainder"
+                x = self._op(name, self._index(atom.index), self._coefficient(atom.divisor))
+            total = self._op("add", total, self._op("multiply", x, self._coefficient(c)))
+        return total
+
+    def _wrapped(self, atom: Gathered) -> Value:
+        """A value of an index array, checked, with negative ones counted from the end."""
+        b = self.b
+        key = (atom.node, atom.index)
+        wrapped = self.wrapped.get(key) if hasattr(self, "wrapped") else None
+        if wrapped is None:
+            if not hasattr(self, "wrapped"):
+                self.wrapped: dict[Any, Value] = {}
+            node, at = _strip(atom.node, atom.index)
+            x = self._value(node, at)
+            size, zero = self._coefficient(atom.size), b.const(0)
+            negative = self._op("less", x, zero)
+            x = self._op("where", negative, self._op("add", x, size), x)
+            ok = self._op("logical_and", self._op("greater_equal", x, zero), self._op("less", x, size))
+            self.messages.append(f"index out of bounds for an axis of size {atom.size}")
+            b.check(ok, str(len(self.messages) - 1))
+            wrapped = self._op("where", ok, x, zero)
+            self.wrapped[key] = wrapped
+        return wrapped
+
+    def _op(self, name: str, *xs: Value, dtype: str | None = None) -> Value:
+        """An elementwise op, with operands broadcast to their joint extents."""
+        first = xs[0].type.extents
+        if any(x.type.extents != first for x in xs):
+            joint = self._joint(xs)
+            xs = tuple(self._spread(x, joint) for x in xs)
+        return self.b.op(name, *xs, dtype=dtype)
+
+    def _joint(self, xs: Iterable[Value]) -> tuple[str, ...]:
+        present = {e for x in xs for e in x.type.extents}
+        return tuple(name for a in self.order if (name := self.names[a]) in present)
+
+    def _spread(self, x: Value, extents: tuple[str, ...]) -> Value:
+        if x.type.extents == extents:
+            return x
+        return self.b.broadcast(x, [extents.index(e) for e in x.type.extents], extents)
+
+    def _value(self, node: Expr, at: At) -> Value:
+        """A producer's value at an index: computed here, loaded, or an argument."""
+        at = canonical(at)
+        if node in self.group.nodes:
+            return self.values[node, at]
+        if node.op is E.SCALAR:
+            at = ()
+        found = self.values.get((node, at))
+        if found is None:
+            if node.op is E.SCALAR:
+                found = self.b.param(f"c{len(self.args)}", Type(dtypes.name(node.dtype)))
+                self.args.append(Arg("scalar", node))
+            elif node.op is E.IOTA:
+                found = self._index(self.forms["value", node, at])
+            else:
+                found = self._load(node, self.forms["load", node, at])
+            self.values[node, at] = found
+        return found
+
+    def _affine(self, form: Index) -> tuple[Value, list[Value], tuple[str, ...]] | None:
+        """(offset, strides, extents) of an affine access; None if it has other atoms."""
+        if not all(isinstance(t, Axis) for t in form.terms):
+            return None
+        b = self.b
+        offset = b.const(0)
+        for axis in (*self.grid, *self.order):
+            c = form.terms.get(axis, 0)
+            if c and (axis not in self.tile or self.tile[axis] is not None):
+                start = self.position[axis] if axis not in self.tile else self._start(axis)
+                offset = b.op("add", offset, b.op("multiply", start, self._stride_value(form, axis, c)))
+        walked = [a for a in self.order if form.terms.get(a, 0)]
+        strides = [self._stride_value(form, a, form.terms[a]) for a in walked]
+        return offset, strides, tuple(self.names[a] for a in walked)
+
+    def _stride_value(self, form: Index, axis: Axis, c: int) -> Value:
+        key = (id(form), axis)
+        cache = self.__dict__.setdefault("stride_values", {})
+        if key not in cache:
+            cache[key] = self._coefficient(c)
+        return cache[key]
+
+    def _load(self, node: Expr, form: Index) -> Value:
+        pointer = self._pointer(node, form.const)
+        affine = self._affine(form)
+        if affine is not None:
+            offset, strides, extents = affine
+            return self.b.load_view(pointer, offset, strides, extents)
+        return self.b.load_ptr(pointer, self._index(Index(0, form.terms)))
+
+    def _node(self, node: Expr, at: At) -> Value:
+        group, b, op = self.group, self.b, node.op
+        producers = edges(group, node, at)
+        if op is E.GATHER:
+            return self._value(*producers[0])
+        if op is E.SCATTER:
+            return self._value(*producers[0])
+        xs = [self._value(p, i) for p, i in producers]
+        if op.kind == "elementwise":
+            dtype = dtypes.name(node.dtype)
+            return b.cast(xs[0], dtype) if op.name == "cast" else self._op(op.name, *xs, dtype=dtype)
+        if op in (COPY, E.UPDATE):
+            return xs[0]
+        if op is E.DOT:
+            m, n = (i.single() for i in at[-2:])
+            k = group.bound[node][0].find()
+            names = [self.names.get(a) if a is not None else None for a in (m, k, n)]
+            x = self._spread(xs[0], tuple(e for e in (names[0], names[1]) if e))
+            y = self._spread(xs[1], tuple(e for e in (names[1], names[2]) if e))
+            return b.dot(x, y)
+        walk = next(w for w in self.walks if w.node is node and w.at == at) if self._is_walk(node, at) else None
+        if op.kind == "scan":
+            if walk is None:
+                return xs[0]
+            x = self._spread(xs[0], self._joint_with(xs[0], walk.axes))
+            return b.scan(x, op.name, x.type.extents.index(self.names[walk.axes[0]]))
+        assert walk is not None
+        kind = _reduction(node).name
+        x = self._spread(xs[0], self._joint_with(xs[0], walk.axes))
+        dims = sorted(x.type.extents.index(self.names[a]) for a in walk.axes)
+        if kind in ("argmax", "argmin"):
+            position = self._index(self.forms["value", node, at])
+            if not dims:
+                return position
+            return b.argreduce(x, self._spread(position, x.type.extents), kind, dims)
+        return b.reduce(x, kind, dims) if dims else x
+
+    def _is_walk(self, node: Expr, at: At) -> bool:
+        return any(w.node is node and w.at == at for w in self.walks)
+
+    def _joint_with(self, x: Value, axes: Iterable[Axis]) -> tuple[str, ...]:
+        present = {*x.type.extents, *(self.names[a] for a in axes)}
+        return tuple(name for a in self.order if (name := self.names[a]) in present)
+
+    def _store(self, out: Expr) -> None:
+        b = self.b
+        at = canonical(self.group.output_index[out])
+        form = self.forms["store", out, at]
+        value = self.values[out, at[:-1] if out.op is PARTIAL else at]
+        pointer = self._pointer(out, form.const)
+        affine = self._affine(form)
+        if affine is None:
+            index = self._index(Index(0, form.terms))
+            extents = self._joint((value, index))
+            value, index = self._spread(value, extents), self._spread(index, extents)
+            combine = out.attrs if out.op is E.SCATTER and out.attrs != "set" else None
+            b.store_ptr(value, pointer, index, combine=combine)
+            return
+        offset, strides, extents = affine
+        if out.op is PARTIAL:
+            block = self.grid_number[split_axis(self.group).find()]
+            offset = b.op("add", offset, b.program_id(block))
+        b.store_view(self._spread(value, extents), pointer, offset, strides)
+
+
+def _reduction(node: Expr) -> Op:
+    return node.attrs[0] if node.op is PARTIAL else node.op
+
+
+def _strip(node: Expr, at: Sequence[Index]) -> tuple[Expr, At]:
+    from .fusion import strip_views
+
+    return strip_views(node, tuple(at))
+
+
+def _bucket(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def _splittable(forms: Iterable[Index], fixed: set[Axis]) -> tuple[Axis, int] | None:
+    """An axis and a divisor of its size by which an access divides it."""
+    stack = [a for f in forms for a in f.terms]
+    while stack:
+        atom = stack.pop()
+        if isinstance(atom, (Quotient, Remainder)):
+            axis = atom.index.single()
+            if axis is not None and axis not in fixed and axis.size % atom.divisor == 0:
+                return axis, atom.divisor
+            stack.extend(atom.index.terms)
+    return None
+
+
+def _ordered(forms: Iterable[Index], walks: Iterable[list[Axis]]) -> list[Axis]:
+    """Every axis once, in the order of first appearance."""
+    seen: dict[Axis, None] = {}
+
+    def visit(form: Index) -> None:
+        for atom in form.terms:
+            if isinstance(atom, Axis):
+                seen[atom.find()] = None
+            elif isinstance(atom, Gathered):
+                for i in atom.index:
+                    visit(i)
+            else:
+                visit(atom.index)
+
+    for form in forms:
+        visit(form)
+    for axes in walks:
+        seen.update(dict.fromkeys(axes))
+    return list(seen)
+
+
+__all__ = ["Arg", "Lowered", "lower", "is_leaf", "axes_of"]

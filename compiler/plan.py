@@ -1,0 +1,408 @@
+"""Launch plans: a recorded graph -> the steps that compute it.
+
+A plan refers to the graph by position only, so one plan serves every graph with the same key.  The key holds structure,
+shapes and strides; offsets of buffers and values of scalars are arguments.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import expr as E
+from .expr import Expr
+from .fusion import COPY, PARTIAL, Group, Partitioner, Policy
+from .lower import Lowered, lower
+from .prepare import EMPTY, Prepared, prepare
+from .printer import text
+
+
+@dataclass(slots=True)
+class Graph:
+    """A recorded graph in canonical order, with its key."""
+
+    nodes: list[Expr]
+    key: tuple[Any, ...]
+    #: Position of a BUFFER -> of an earlier one that is the same window of the same memory.
+    twins: dict[int, int]
+    roots: tuple[int, ...]
+    external: tuple[int, ...]
+    donated: tuple[int, ...]
+
+
+def scan(roots: list[Expr]) -> Graph:
+    """Walk the graph behind `roots`, whose only references beside the graph's own may be one each in the list `roots`.
+
+    A node that something else refers to is `external`: an array, or a graph that is not evaluated now, holds it.
+    """
+    index: dict[Expr, int] = {}
+    nodes: list[Expr] = []
+    key: list[Any] = []
+    edges: list[int] = []
+    buffers: dict[int, list[int]] = {}
+    twins: dict[int, int] = {}
+    writes = False
+    stack = roots[:]
+    stack.reverse()
+    while stack:
+        node = stack[-1]
+        if node in index:
+            stack.pop()
+            continue
+        inputs = node.inputs
+        if inputs:
+            ready = True
+            for x in inputs:
+                if x not in index:
+                    stack.append(x)
+                    ready = False
+            if not ready:
+                continue
+            op = node.op
+            key.append(op)
+            for x in inputs:
+                i = index[x]
+                key.append(i)
+                edges[i] += 1
+            attrs = node.attrs
+            if attrs is not None:
+                if op is E.UPDATE:
+                    writes = True
+                    attrs = attrs[1]
+                elif op is E.SCATTER:
+                    writes = True
+                key.append(attrs)
+            if node.shape is not inputs[0].shape:
+                key.append(node.shape)
+            key.append(node.dtype.num)
+        else:
+            op = node.op
+            if op is E.BUFFER:
+                buf, _, strides = node.attrs
+                position = len(nodes)
+                same = buffers.setdefault(id(buf), [])
+                for t in same:
+                    other = nodes[t]
+                    if other.shape == node.shape and other.attrs[1:] == node.attrs[1:] and other.dtype == node.dtype:
+                        twins[position] = t
+                        break
+                same.append(position)
+                key += (twins.get(position), node.shape, strides, node.dtype.num)
+            else:
+                key += (op, node.shape, node.dtype.num)
+        stack.pop()
+        index[node] = len(nodes)
+        nodes.append(node)
+        edges.append(0)
+    root_positions = tuple([index[r] for r in roots])
+    # References to a node that the graph accounts for: index, nodes, getrefcount's argument, `node`, and its readers.
+    del stack
+    external: list[int] = []
+    refs = sys.getrefcount
+    wanted = set(root_positions)
+    node = inputs = x = other = None  # type: ignore[assignment]
+    for position in range(len(nodes)):
+        if nodes[position].inputs and position not in wanted and refs(nodes[position]) - edges[position] > 3:
+            external.append(position)
+    donated: list[int] = []
+    if writes:
+        for same in buffers.values():
+            buf = nodes[same[0]].attrs[0]
+            # One reference by each leaf, by `buf` and by the argument; each leaf held by the graph alone.
+            if buf.pinned or (refs(buf) - len(same) <= 2 and all(refs(nodes[t]) - edges[t] <= 3 for t in same)):
+                donated += [t for t in same if _whole(nodes[t])]
+            buf = None
+        key.append(tuple(sorted(donated)))
+        key.append(_relations(nodes, buffers))
+    full = (tuple(key), root_positions, tuple(external))
+    return Graph(nodes, full, twins, root_positions, tuple(external), tuple(donated))
+
+
+def _whole(leaf: Expr) -> bool:
+    return leaf.attrs[1] == 0 and leaf.attrs[2] == E.contiguous_strides(leaf.shape)
+
+
+def _relations(nodes: list[Expr], buffers: dict[int, list[int]]) -> tuple[Any, ...]:
+    """What a plan with writes may depend on: where the windows of one buffer lie, if it has several."""
+    relative = [tuple((t, nodes[t].attrs[1]) for t in same) for same in buffers.values() if len(same) > 1]
+    offsets = tuple(n.attrs[0] for n in nodes if n.op is E.UPDATE)
+    several = bool(relative) or any(n.op is E.VIEW and n.inputs[0].op in (E.UPDATE, E.SCATTER) for n in nodes)
+    pinned = tuple(t[0] for t in buffers.values() if nodes[t[0]].attrs[0].pinned)
+    return (tuple(relative), offsets, pinned) if several else (pinned,)
+
+
+@dataclass(slots=True)
+class KernelStep:
+    """Run a kernel.  `writes` are (slot, bytes): memory to allocate first.  Args follow the kernel's parameters:
+    ("int", value), ("pointer", slot, byte offset, position of an UPDATE whose offset is added or -1), ("scalar", position),
+    ("value", NumPy scalar), ("errors",), ("workspace",)."""
+
+    name: str
+    key: str
+    lowered: Lowered
+    args: list[tuple[Any, ...]]
+    writes: list[tuple[int, int]]
+    reads: list[int]
+    bytes: int
+    flops: int
+    ops: list[str]
+    inputs: list[str]
+    outputs: list[str]
+    cuts: list[str]
+    frees: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class HostStep:
+    """Call a function on NumPy arrays: `operands` are (slot, offset, strides, shape, dtype)."""
+
+    name: str
+    position: int
+    operands: list[tuple[Any, ...]]
+    slot: int
+    shape: E.Shape
+    dtype: Any
+    reads: list[int] = field(default_factory=list)
+    frees: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Plan:
+    steps: list[KernelStep | HostStep]
+    #: (slot, position of the BUFFER in the graph)
+    leaves: list[tuple[int, int]]
+    slots: int
+    #: (position of a node, slot, offset, strides): what each computed node becomes.
+    results: list[tuple[int, int, int, E.Shape]]
+    #: (position, slot) of results without elements.
+    empty: list[int]
+    #: Operations that were recorded.
+    recorded: int
+
+
+def build(graph: Graph, policy: Policy) -> Plan:
+    """Plan a graph: rewrite, partition, lower."""
+    nodes = graph.nodes
+    roots = [nodes[i] for i in graph.roots]
+    external = {nodes[i] for i in graph.external}
+    donated = {nodes[graph.twins.get(i, i)] for i in graph.donated}
+    copied: set[int] = set()
+    while True:
+        prepared = prepare(nodes, graph.twins, roots, external, donated, copied, policy)
+        groups = Partitioner(
+            prepared.order, prepared.roots | prepared.stored, prepared.external, policy
+        ).run()
+        conflict = _order(groups)
+        if isinstance(conflict, list):
+            return _Assembly(graph, prepared, conflict).run()
+        # The write cannot come after all readers of what it overwrites: let it copy.
+        positions = {id(prepared.image[n]): i for i, n in enumerate(nodes)}
+        copied.add(positions[id(conflict)])
+
+
+def _order(groups: list[Group]) -> list[Group] | Expr:
+    """The groups in an order that runs readers of a base before the write to it; a write for which there is none."""
+    home = {out: g for g in groups for out in g.outputs}
+    before: dict[Group, set[Group]] = {g: set() for g in groups}
+    for g in groups:
+        for x in (*g.uses, *_operands(g.root)):
+            if x in home and home[x] is not g:
+                before[g].add(home[x])
+    for g in groups:
+        if g.root.op in (E.UPDATE, E.SCATTER):
+            base = g.root.inputs[0]
+            for other in groups:
+                if other is g:
+                    continue
+                if any(_same_memory(x, base) for x in (*other.uses, *_operands(other.root)[1:])) or (
+                    other.root.op in (E.UPDATE, E.SCATTER) and other.root is not base and other.root.inputs[0] is base
+                ):
+                    before[g].add(other)
+    ordered: list[Group] = []
+    state: dict[Group, int] = {}
+    for start in groups:
+        stack = [start]
+        while stack:
+            g = stack[-1]
+            if state.get(g) == 2:
+                stack.pop()
+                continue
+            state[g] = 1
+            waiting = [p for p in before[g] if state.get(p) != 2]
+            for p in waiting:
+                if state.get(p) == 1:
+                    # A cycle: some write on the stack must copy.
+                    for member in reversed(stack):
+                        if member.root.op in (E.UPDATE, E.SCATTER) and member.root.inputs[0].op is not COPY:
+                            return member.root
+                    raise AssertionError("kernels depend on each other")
+            if waiting:
+                stack.extend(waiting)
+            else:
+                state[g] = 2
+                ordered.append(g)
+                stack.pop()
+    return ordered
+
+
+def _operands(root: Expr) -> tuple[Expr, ...]:
+    """Memory that a root reads or writes beside the uses of its group."""
+    if root.op in (E.UPDATE, E.SCATTER):
+        return root.inputs[:1]
+    if root.op is E.HOST:
+        return tuple([x.inputs[0] if x.op is E.VIEW else x for x in root.inputs])
+    return ()
+
+
+def _same_memory(x: Expr, base: Expr) -> bool:
+    return x is base or (x.op is E.BUFFER and base.op is E.BUFFER and x.attrs[0] is base.attrs[0])
+
+
+class _Assembly:
+    """Ordered groups -> a plan."""
+
+    def __init__(self, graph: Graph, prepared: Prepared, groups: list[Group]) -> None:
+        self.graph = graph
+        self.prepared = prepared
+        self.groups = groups
+        self.position = {n: i for i, n in enumerate(graph.nodes)}
+        #: Recorded node of a write: its window's offset is read from the graph at launch.
+        self.source: dict[Expr, int] = {}
+        for n, i in self.position.items():
+            if n.op is E.UPDATE:
+                self.source.setdefault(prepared.image[n], i)
+        self.slot: dict[Expr, int] = {}
+        self.leaves: list[tuple[int, int]] = []
+        self.count = 0
+
+    def run(self) -> Plan:
+        steps: list[KernelStep | HostStep] = []
+        for g in self.groups:
+            if g.root.op is E.HOST:
+                steps.append(self._host(g.root))
+            else:
+                steps.append(self._kernel(g))
+        results: list[tuple[int, int, int, E.Shape]] = []
+        empty: list[int] = []
+        for position in (*self.graph.roots, *self.graph.external):
+            node = self.graph.nodes[position]
+            made = self.prepared.image[node]
+            offset, strides = 0, E.contiguous_strides(node.shape)
+            if made.op is EMPTY:
+                empty.append(position)
+                continue
+            if made.op is E.VIEW and made.inputs[0].inputs and made.inputs[0].op is not E.VIEW:
+                offset, strides = made.attrs
+                made = made.inputs[0]
+            elif made.op is E.BUFFER:
+                offset, strides = made.attrs[1:]
+                self._slot(made)
+            if made in self.slot:
+                results.append((position, self.slot[made], offset, strides))
+        self._lifetimes(steps, {r[1] for r in results})
+        recorded = sum(1 for n in self.graph.nodes if n.inputs and n.op is not E.VIEW)
+        return Plan(steps, self.leaves, self.count, results, empty, recorded)
+
+    def _slot(self, node: Expr) -> int:
+        found = self.slot.get(node)
+        if found is None:
+            if node.op in (E.UPDATE, E.SCATTER):
+                found = self._slot(node.inputs[0])
+            else:
+                found = self.count
+                self.count += 1
+                if node.op is E.BUFFER:
+                    self.leaves.append((found, self.position[node]))
+            self.slot[node] = found
+        return found
+
+    def _kernel(self, g: Group) -> KernelStep:
+        name = _name(g)
+        lowered = lower(g, name)
+        writes = []
+        for out in g.outputs:
+            known = out in self.slot
+            slot = self._slot(out)
+            if not known and out.op not in (E.UPDATE, E.SCATTER):
+                writes.append((slot, out.nbytes))
+        args: list[tuple[Any, ...]] = []
+        for arg in lowered.args:
+            if arg.kind == "int":
+                args.append(("int", arg.offset))
+            elif arg.kind == "pointer":
+                node = arg.node
+                assert node is not None
+                window = self.source.get(node, -1) if node in g.outputs and node.op is E.UPDATE else -1
+                args.append(("pointer", self._slot(node), arg.offset * node.dtype.itemsize, window, node.dtype.itemsize))
+            elif arg.kind == "scalar":
+                assert arg.node is not None
+                position = self.position.get(arg.node)
+                args.append(("value", arg.node.attrs) if position is None else ("scalar", position))
+            else:
+                args.append((arg.kind,))
+        inputs = [x for x in g.uses if x not in g.nodes and x.op not in (E.SCALAR, E.IOTA)]
+        moved = sum(_bytes(x) for x in inputs) + sum(
+            (o.inputs[1] if o.op in (E.UPDATE, E.SCATTER) else o).nbytes for o in g.outputs
+        )
+        flops = sum(n.op.cost * n.size for n in g.nodes)
+        if g.product is not None:
+            flops += 2 * g.product.size * g.product.inputs[0].shape[-1]
+        ops = [n.op.name for n in reversed(g.nodes)]
+        return KernelStep(
+            name, text(lowered.kernel), lowered, args, writes, [self._slot(x) for x in inputs], moved, flops, ops,
+            [_spell(x) for x in inputs], [_spell(o) for o in g.outputs],
+            [f"{_spell(n)} ({n.op.name}): {why}" for n, why in g.cuts],
+        )  # fmt: skip
+
+    def _host(self, node: Expr) -> HostStep:
+        operands = []
+        for x in node.inputs:
+            base = x.inputs[0] if x.op is E.VIEW else x
+            if base.op is EMPTY:
+                operands.append((-1, 0, (), x.shape, x.dtype))
+                continue
+            offset, strides = x.attrs if x.op is E.VIEW else (0, E.contiguous_strides(x.shape))
+            if x.op is E.BUFFER:
+                offset, strides = 0, x.attrs[2]
+            operands.append((self._slot(base), offset, strides, x.shape, x.dtype))
+        source = next(i for i, n in enumerate(self.graph.nodes) if self.prepared.image[n] is node)
+        reads = [o[0] for o in operands if o[0] >= 0]
+        return HostStep(node.attrs[0], source, operands, self._slot(node), node.shape, node.dtype, reads)
+
+    def _lifetimes(self, steps: list[KernelStep | HostStep], kept: set[int]) -> None:
+        """Free each temporary after the last step that touches it."""
+        kept = kept | {slot for slot, _ in self.leaves}
+        last: dict[int, int] = {}
+        for i, step in enumerate(steps):
+            touched = [*step.reads]
+            if isinstance(step, KernelStep):
+                touched += [a[1] for a in step.args if a[0] == "pointer"]
+            else:
+                touched.append(step.slot)
+            for slot in touched:
+                last[slot] = i
+        for slot, i in last.items():
+            if slot not in kept:
+                steps[i].frees.append(slot)
+
+
+def _bytes(node: Expr) -> int:
+    if node.op is E.BUFFER:
+        n = 1
+        for extent, stride in zip(node.shape, node.attrs[2], strict=True):
+            n *= extent if stride else 1
+        return n * node.dtype.itemsize
+    return node.nbytes
+
+
+def _name(g: Group) -> str:
+    """A short name from the operations, for people."""
+    seen = dict.fromkeys(
+        n.attrs[0].name if n.op is PARTIAL else n.op.name for n in reversed(g.nodes) if n.op.name not in ("cast", "copy")
+    )
+    return "_".join(list(seen)[:6]) or "copy"
+
+
+def _spell(node: Expr) -> str:
+    return f"{node.dtype}[{', '.join(map(str, node.shape))}]"

@@ -1,0 +1,333 @@
+"""Rewriting of a recorded graph before it is partitioned: what has no kernel form gets one, long reductions are split.
+
+Recorded nodes are left alone; a node with a changed input is made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from . import dtypes
+from . import expr as E
+from .expr import Expr, contiguous_strides
+from .fusion import COPY, PARTIAL, Policy, strip_views
+from .index import Axis, Index
+from .ops import TABLE
+
+#: A node without elements.
+EMPTY = E.structural("empty", 0, "No elements.")
+
+#: Products below this many multiplications are made as a sum of products, inside any kernel.
+SMALL_PRODUCT = 1 << 12
+#: Elements of one block of a split reduction, and the most blocks.
+SPLIT_WORK = 1 << 16
+SPLIT_BLOCKS = 1 << 12
+
+
+@dataclass(slots=True)
+class Prepared:
+    #: Producers first, without leaves.
+    order: list[Expr]
+    #: The node that computes each recorded root or external node.
+    image: dict[Expr, Expr]
+    roots: set[Expr]
+    external: set[Expr]
+    #: Nodes that need memory of their own although nobody asked: bases of writes, operands of library calls.
+    stored: set[Expr]
+
+
+def prepare(
+    nodes: list[Expr],
+    twins: dict[int, int],
+    roots: Iterable[Expr],
+    external: set[Expr],
+    donated: set[Expr],
+    copied: set[int],
+    policy: Policy,
+) -> Prepared:
+    """Rewrite a graph.
+
+    Parameters
+    ----------
+    nodes : list of Expr
+        All nodes, producers first.
+    twins : dict
+        Positions of BUFFER nodes that equal an earlier one -> its position.
+    roots, external : of Expr
+        Nodes that were asked for, and that are held outside the graph.
+    donated : set of Expr
+        BUFFER nodes whose memory an UPDATE or SCATTER may take over.
+    copied : set of int
+        Positions in `nodes` of UPDATE and SCATTER nodes that must copy their base.
+    """
+    return _Preparation(donated, copied, policy).run(nodes, twins, list(roots), external)
+
+
+class _Preparation:
+    def __init__(self, donated: set[Expr], copied: set[int], policy: Policy) -> None:
+        self.donated = donated
+        self.copied = copied
+        self.policy = policy
+        self.image: dict[Expr, Expr] = {}
+
+    def run(self, nodes: list[Expr], twins: dict[int, int], roots: list[Expr], external: set[Expr]) -> Prepared:
+        image = self.image
+        wanted = {*roots, *external}
+        for node in (*roots, *external):  # whose memory a window of it shares
+            while node.op is E.VIEW:
+                node = node.inputs[0]
+                wanted.add(node)
+        for position, node in enumerate(nodes):
+            if position in twins:
+                image[node] = image[nodes[twins[position]]]
+                continue
+            inputs = tuple([image[x] for x in node.inputs])
+            image[node] = self._rewrite(position, node, inputs, wanted)
+        made_roots: set[Expr] = set()
+        for root in roots:
+            made = image[root]
+            if made.op is E.VIEW and _is_permutation(made):
+                made = made.inputs[0]
+            elif made.op in (E.VIEW, E.SCALAR, E.IOTA) or _pinned(made):
+                image[root] = made = _copy(made)
+            made_roots.add(made)
+        made_external = set()
+        for node in external:
+            made = image[node]
+            while made.op is E.VIEW:
+                made = made.inputs[0]
+            if made.inputs and made not in made_roots:
+                made_external.add(made)
+        order = postorder(made_roots)
+        stored: set[Expr] = set()
+        for node in order:
+            if node.op in (E.UPDATE, E.SCATTER):
+                stored.add(node.inputs[0])
+            elif node.op is E.HOST:
+                stored.update(x.inputs[0] if x.op is E.VIEW else x for x in node.inputs)
+        return Prepared(order, image, made_roots, made_external, {n for n in stored if n.inputs})
+
+    def _rewrite(self, position: int, node: Expr, inputs: tuple[Expr, ...], wanted: set[Expr]) -> Expr:
+        op = node.op
+        if not node.inputs:
+            return node if prod(node.shape) or op is E.SCALAR else _leaf(EMPTY, node)
+        if op is not E.HOST and prod(node.shape) == 0:
+            return _leaf(EMPTY, node)
+        if op.kind == "reduction":
+            return self._reduction(node, inputs[0])
+        if op is E.DOT:
+            return self._product(node, *inputs)
+        if op in (E.UPDATE, E.SCATTER):
+            return self._write(position, node, inputs, node.inputs[0] in wanted)
+        if op is E.HOST:
+            return _with_inputs(node, tuple([_windowed(x) for x in inputs]))
+        if op is E.GATHER and 0 in inputs[0].shape[: len(inputs) - 1]:
+            raise IndexError("index out of bounds for an axis of size 0")
+        return _with_inputs(node, inputs)
+
+    # -- reductions ---------------------------------------------------------------------------------------------------
+    def _reduction(self, node: Expr, x: Expr) -> Expr:
+        op, axes = node.op, node.attrs
+        if prod(x.shape) == 0:
+            assert op.identity is not None
+            return _filled(op.identity(dtypes.name(node.dtype)), node)
+        split = self._split(x.shape, axes)
+        if split is None:
+            return _with_inputs(node, (x,))
+        axis, block = split
+        count = -(-x.shape[axis] // block)
+        attrs = (op, axes, axis, block)
+        if op.name not in ("argmax", "argmin"):
+            partial = Expr(PARTIAL, (x,), attrs, (*node.shape, count), node.dtype, 0)
+            return Expr(op, (partial,), (len(node.shape),), node.shape, node.dtype, 0)
+        if len(x.shape) != 1:
+            return _with_inputs(node, (x,))
+        partial = Expr(PARTIAL, (x,), attrs, (count,), node.dtype, 0)
+        values = Expr(E.GATHER, (x, partial), None, (count,), x.dtype, 0)
+        winner = Expr(op, (values,), (0,), (), node.dtype, 0)
+        return Expr(E.GATHER, (partial, winner), None, (), node.dtype, 0)
+
+    def _split(self, shape: E.Shape, axes: tuple[int, ...]) -> tuple[int, int] | None:
+        """(axis, block) for a reduction that would leave the device idle."""
+        policy = self.policy
+        work = prod(shape)
+        if work <= policy.split:
+            return None
+        last = len(shape) - 1
+        programs = prod(
+            -(-n // (16 * policy.lane_block)) if k == last else n for k, n in enumerate(shape) if k not in axes
+        )
+        if programs >= policy.min_programs // 4:
+            return None
+        axis = max(axes, key=lambda k: shape[k])
+        n = shape[axis]
+        each = max(1, SPLIT_WORK * n // work, -(-n // SPLIT_BLOCKS))
+        block = 1 << (each - 1).bit_length()
+        return None if block >= n else (axis, block)
+
+    # -- products -----------------------------------------------------------------------------------------------------
+    def _product(self, node: Expr, a: Expr, b: Expr) -> Expr:
+        *batch, m, n = node.shape
+        k = a.shape[-1]
+        if k == 0:
+            return _filled(0, node)
+        if m == 1 or n == 1 or m * n * k <= SMALL_PRODUCT:
+            return self._sum_of_products(node, a, b, (*batch, m, n, k))
+        return _with_inputs(node, (_walkable(a), _walkable(b)))
+
+    def _sum_of_products(self, node: Expr, a: Expr, b: Expr, shape: E.Shape) -> Expr:
+        """(..., M, N, K) products, summed over K."""
+        wide = dtypes.NUMPY["f32"] if dtypes.name(node.dtype) in ("f16", "bf16") else node.dtype
+        a, b = _cast(a, wide), _cast(b, wide)
+        *lead, sm, sk = contiguous_strides(a.shape)
+        a = Expr(E.VIEW, (a,), (0, (*lead, sm, 0, sk)), shape, wide, 0)
+        *lead, sk, sn = contiguous_strides(b.shape)
+        b = Expr(E.VIEW, (b,), (0, (*lead, 0, sn, sk)), shape, wide, 0)
+        both, join = ("logical_and", "any") if wide == dtypes.BOOL else ("multiply", "sum")
+        product = Expr(TABLE[both], (a, b), None, shape, wide, 0)
+        total = Expr(TABLE[join], (product,), (len(shape) - 1,), node.shape, wide, 0)
+        return _cast(self._reduction(total, product), node.dtype)
+
+    # -- writes -------------------------------------------------------------------------------------------------------
+    def _write(self, position: int, node: Expr, inputs: tuple[Expr, ...], held: bool) -> Expr:
+        base, value, *indices = inputs
+        if prod(value.shape) == 0:
+            return base
+        if node.op is E.UPDATE and value.shape == node.shape and _is_whole(node) and not _pinned(base):
+            return value
+        own = position not in self.copied and (
+            base in self.donated
+            if base.op is E.BUFFER
+            else bool(base.inputs) and base.op is not E.VIEW and not held
+        )
+        if not own:
+            base = _copy(base)
+        if _reads(value, base, node) or any(_reads(i, base, node) for i in indices):
+            value = _copy(value)
+            indices = [_copy(i) for i in indices]
+        return Expr(node.op, (base, value, *indices), node.attrs, node.shape, node.dtype, 0)
+
+
+def _reads(value: Expr, base: Expr, write: Expr) -> bool:
+    """Whether computing `value` in the kernel that writes may read what is written, at other positions."""
+    memory = base.attrs[0] if base.op is E.BUFFER else None
+    window = write.attrs if write.op is E.UPDATE else None
+    #: (node, whether only elementwise nodes lie between it and the written value)
+    stack = [(value, True)]
+    seen = set()
+    while stack:
+        node, direct = stack.pop()
+        if (node, direct) in seen:
+            continue
+        seen.add((node, direct))
+        if len(seen) > 256:
+            return True
+        if node is base or (memory is not None and node.op is E.BUFFER and node.attrs[0] is memory):
+            if node.op is E.BUFFER and direct and window is not None and node.attrs[1:] == window and node is not base:
+                continue
+            if node is not base and window is not None and _disjoint(node, write):
+                continue
+            return True
+        if node.op is E.VIEW and node.inputs[0] is base and window is not None:
+            if (node.attrs == window and direct) or _disjoint(node, write):
+                continue
+        if node.op is not COPY:
+            direct = direct and node.op.kind == "elementwise"
+            stack.extend((x, direct) for x in node.inputs)
+    return False
+
+
+def _disjoint(node: Expr, write: Expr) -> bool:
+    """Whether a window of some memory and the window of an UPDATE of that memory share no element, by their bounds."""
+    offset, strides = node.attrs[-2:]
+    a = _reach(offset, strides, node.shape)
+    b = _reach(*write.attrs, write.inputs[1].shape)
+    return a[1] < b[0] or b[1] < a[0]
+
+
+def _reach(offset: int, strides: E.Shape, shape: E.Shape) -> tuple[int, int]:
+    lo = offset + sum(min(0, s * (n - 1)) for s, n in zip(strides, shape, strict=True))
+    hi = offset + sum(max(0, s * (n - 1)) for s, n in zip(strides, shape, strict=True))
+    return lo, hi
+
+
+def _pinned(node: Expr) -> bool:
+    return node.op is E.BUFFER and bool(node.attrs[0].pinned)
+
+
+def _is_whole(update: Expr) -> bool:
+    offset, strides = update.attrs
+    return offset == 0 and strides == contiguous_strides(update.shape)
+
+
+def _is_permutation(view: Expr) -> bool:
+    """Whether a VIEW shows each element of a computed base once."""
+    base = view.inputs[0]
+    return bool(base.inputs) and base.op is not E.VIEW and view.size == base.size and not any(
+        s == 0 and n > 1 for s, n in zip(view.attrs[1], view.shape, strict=True)
+    )
+
+
+def _copy(node: Expr) -> Expr:
+    return Expr(COPY, (node,), None, node.shape, node.dtype, 0)
+
+
+def _windowed(x: Expr) -> Expr:
+    """A library call's operand as memory, or a window of computed memory."""
+    if x.op is E.VIEW:
+        base = x.inputs[0]
+        return x if base.inputs and base.op is not E.VIEW else _copy(x)
+    return _copy(x) if x.op in (E.SCALAR, E.IOTA) else x
+
+
+def _walkable(x: Expr) -> Expr:
+    """A product's operand whose rows and columns can be walked by strides."""
+    if x.op is not E.VIEW:
+        return x
+    _, at = strip_views(x, tuple([Index.axis(Axis(n)) for n in x.shape]))
+    affine = all(isinstance(atom, Axis) for i in at for atom in i.terms)
+    return x if affine else _copy(x)
+
+
+def _with_inputs(node: Expr, inputs: tuple[Expr, ...]) -> Expr:
+    if all(x is y for x, y in zip(node.inputs, inputs, strict=True)):
+        return node
+    return Expr(node.op, inputs, node.attrs, node.shape, node.dtype, 0)
+
+
+def _leaf(op: E.Op, node: Expr) -> Expr:
+    return Expr(op, (), None, node.shape, node.dtype, 0)
+
+
+def _filled(value: object, node: Expr) -> Expr:
+    x = E.scalar(value, node.dtype)
+    return Expr(E.VIEW, (x,), (0, (0,) * len(node.shape)), node.shape, node.dtype, 0) if node.shape else x
+
+
+def _cast(x: Expr, dtype: np.dtype) -> Expr:
+    return x if x.dtype == dtype else Expr(TABLE["cast"], (x,), None, x.shape, dtype, 0)
+
+
+def postorder(roots: Iterable[Expr]) -> list[Expr]:
+    """Every node with inputs that the roots need, producers first."""
+    order: list[Expr] = []
+    done: set[Expr] = set()
+    stack = list(roots)
+    while stack:
+        node = stack[-1]
+        if node in done or not node.inputs:
+            done.add(node)
+            stack.pop()
+            continue
+        pending = [x for x in node.inputs if x not in done and x.inputs]
+        if pending:
+            stack.extend(pending)
+        else:
+            done.add(node)
+            order.append(node)
+            stack.pop()
+    return order
