@@ -225,7 +225,8 @@ class Partitioner:
             if node not in group.bound:
                 group.bound[node] = tuple(Axis(node.inputs[0].shape[k]) for k in node.attrs)
             for axis in group.bound[node]:
-                group.owners.setdefault(axis.find(), []).append(ats[0])
+                others = tuple(Index.axis(a) for a in group.bound[node] if a is not axis)
+                group.owners[axis] = [ats[0] + others]
             group.reduces += 1
             group.parallel &= axes_of(ats[0])
         elif op.kind == "scan":

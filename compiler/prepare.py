@@ -5,6 +5,7 @@ Recorded nodes are left alone; a node with a changed input is made anew.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
@@ -73,6 +74,7 @@ class _Preparation:
         self.copied = copied
         self.policy = policy
         self.image: dict[Expr, Expr] = {}
+        self.readers: Counter[Expr] = Counter()
 
     def run(self, nodes: list[Expr], twins: dict[int, int], roots: list[Expr], external: set[Expr]) -> Prepared:
         image = self.image
@@ -81,6 +83,7 @@ class _Preparation:
             while node.op is E.VIEW:
                 node = node.inputs[0]
                 wanted.add(node)
+        self.readers.update(x for n in nodes for x in n.inputs)
         for position, node in enumerate(nodes):
             if position in twins:
                 image[node] = image[nodes[twins[position]]]
@@ -122,7 +125,7 @@ class _Preparation:
         if op is E.DOT:
             return self._product(node, *inputs)
         if op in (E.UPDATE, E.SCATTER):
-            return self._write(position, node, inputs, node.inputs[0] in wanted)
+            return self._write(position, node, inputs, wanted)
         if op is E.HOST:
             return _with_inputs(node, tuple([_windowed(x) for x in inputs]))
         if op is E.GATHER and 0 in inputs[0].shape[: len(inputs) - 1]:
@@ -193,16 +196,19 @@ class _Preparation:
         return _cast(self._reduction(total, product), node.dtype)
 
     # -- writes -------------------------------------------------------------------------------------------------------
-    def _write(self, position: int, node: Expr, inputs: tuple[Expr, ...], held: bool) -> Expr:
+    def _write(self, position: int, node: Expr, inputs: tuple[Expr, ...], wanted: set[Expr]) -> Expr:
         base, value, *indices = inputs
         if prod(value.shape) == 0:
             return base
         if node.op is E.UPDATE and value.shape == node.shape and _is_whole(node) and not _pinned(base):
-            return value
+            # The value's memory may serve if nobody else knows it.
+            recorded = node.inputs[1]
+            alone = value.inputs and value.op is not E.VIEW and self.readers[recorded] == 1 and recorded not in wanted
+            return value if alone else _copy(value)
         own = position not in self.copied and (
             base in self.donated
             if base.op is E.BUFFER
-            else bool(base.inputs) and base.op is not E.VIEW and not held
+            else bool(base.inputs) and base.op is not E.VIEW and node.inputs[0] not in wanted
         )
         if not own:
             base = _copy(base)
