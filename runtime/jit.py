@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -27,17 +29,16 @@ class Function:
         Addresses of K_scratch and K_workspace, 0 where the object lacks them.
     """
 
-    __slots__ = ("address", "scratch_address", "workspace_address", "_scratch", "_workspace", "_jit", "_library")
+    __slots__ = ("address", "scratch_address", "workspace_address", "_scratch", "_workspace", "_library")
 
-    def __init__(self, library: Any, symbol: str, jit: llvm.LLJIT, has_scratch: bool, has_workspace: bool) -> None:
+    def __init__(self, library: Any, symbol: str, companions: Sequence[str]) -> None:
+        scratch, workspace = f"{symbol}_scratch", f"{symbol}_workspace"
         self.address: int = library[symbol]
-        self.scratch_address: int = library[f"{symbol}_scratch"] if has_scratch else 0
-        self.workspace_address: int = library[f"{symbol}_workspace"] if has_workspace else 0
-        self._scratch = _SIZE(self.scratch_address) if has_scratch else None
-        self._workspace = _SIZE(self.workspace_address) if has_workspace else None
+        self.scratch_address: int = library[scratch] if scratch in companions else 0
+        self.workspace_address: int = library[workspace] if workspace in companions else 0
+        self._scratch = _SIZE(self.scratch_address) if self.scratch_address else None
+        self._workspace = _SIZE(self.workspace_address) if self.workspace_address else None
         self._library = library
-        # The engine must outlive its libraries.
-        self._jit = jit
 
     def scratch(self, args_address: int) -> int:
         """Bytes of scratch that each thread needs for these arguments."""
@@ -63,19 +64,20 @@ def load(code: bytes, symbol: str = "kernel") -> Function:
     RuntimeError
         If the object is not one for this machine, or refers to functions that the process lacks.
     """
-    jit = engine()
-    has_scratch = _defines(code, f"{symbol}_scratch")
-    has_workspace = _defines(code, f"{symbol}_workspace")
-    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process().export_symbol(symbol)
-    if has_scratch:
-        builder.export_symbol(f"{symbol}_scratch")
-    if has_workspace:
-        builder.export_symbol(f"{symbol}_workspace")
-    return Function(builder.link(jit, f"blockarray{next(_names)}"), symbol, jit, has_scratch, has_workspace)
+    companions = [name for name in (f"{symbol}_scratch", f"{symbol}_workspace") if _defines(code, name)]
+    return Function(link(code, [symbol, *companions]), symbol, companions)
+
+
+def link(code: bytes, symbols: Sequence[str]) -> Any:
+    """Load an object file; `result[symbol]` is an address, good for as long as somebody holds the result."""
+    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+    for symbol in symbols:
+        builder.export_symbol(symbol)
+    return builder.link(engine(), f"blockarray{next(_names)}")
 
 
 def engine() -> llvm.LLJIT:
-    """The process's one JIT engine."""
+    """The process's one JIT engine; it lives as long as the process."""
     global _jit
     if _jit is None:
         with _lock:
@@ -84,6 +86,14 @@ def engine() -> llvm.LLJIT:
                 llvm.initialize_native_asmprinter()
                 _jit = llvm.create_lljit_compiler(llvm.Target.from_default_triple().create_target_machine(jit=True))
     return _jit
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _defines(code: bytes, symbol: str) -> bool:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import ctypes
 import itertools
 import mmap
-import os
 from bisect import bisect_right
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import limits
 from .config import config
 from .device import CPU, Device
 
@@ -390,16 +390,4 @@ def readable(nbytes: int) -> str:
     return f"{nbytes} B" if power == 0 else f"{nbytes / (1 << 10 * power):.1f} {'KMGTPE'[power - 1]}iB"
 
 
-def _machine_memory() -> int:
-    """Bytes of memory that this process may use."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path) as file:
-                total = min(total, int(file.read()))
-        except (OSError, ValueError):
-            pass
-    return total
-
-
-_limit = _machine_memory() // 4 if config.pool_limit is None else config.pool_limit
+_limit = limits.memory() // 4 if config.pool_limit is None else config.pool_limit

@@ -9,10 +9,11 @@ import sys
 import threading
 import time
 
-import llvmlite.binding as llvm
 import pytest
 
 from blockarray.runtime import jit
+
+from .kernels import build
 
 ADD_ONE = """
 define void @kernel(ptr %args, i64 %begin, i64 %end, ptr %scratch, i64 %thread) {
@@ -33,12 +34,6 @@ define i64 @kernel_workspace(ptr %args, i64 %threads) {
   ret i64 %y
 }
 """
-
-
-def build(text: str) -> bytes:
-    jit.engine()
-    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    return machine.emit_object(llvm.parse_assembly(text))
 
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)

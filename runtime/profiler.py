@@ -1,0 +1,82 @@
+"""A record of launches, kept while somebody asks for it.
+
+A launcher looks at `active`, which is empty except inside `record()`:
+
+    if profiler.active:
+        start = time.perf_counter()
+        launch(...)
+        profiler.note(name, time.perf_counter() - start, nbytes, programs)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+
+class Launch(NamedTuple):
+    """One launch.
+
+    Attributes
+    ----------
+    name : str
+        The kernel's.
+    seconds : float
+        How long it ran.
+    nbytes : int
+        Bytes that it has to read and write.
+    programs : int
+        Size of its grid.
+    """
+
+    name: str
+    seconds: float
+    nbytes: int
+    programs: int
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second."""
+        return self.nbytes / self.seconds if self.seconds else 0.0
+
+
+class Summary(NamedTuple):
+    """All launches of one kernel."""
+
+    name: str
+    count: int
+    seconds: float
+    nbytes: int
+
+
+#: The records that are being kept: one list for each `record()` that is open.
+active: list[list[Launch]] = []
+
+
+def note(name: str, seconds: float, nbytes: int, programs: int) -> None:
+    """Add a launch to the open records."""
+    launch = Launch(name, seconds, nbytes, programs)
+    for launches in tuple(active):
+        launches.append(launch)
+
+
+@contextmanager
+def record() -> Iterator[list[Launch]]:
+    """Keep a record: `with record() as launches:` fills the list while the block runs."""
+    launches: list[Launch] = []
+    active.append(launches)
+    try:
+        yield launches
+    finally:
+        # By identity: two open records may hold equal lists.
+        active[:] = [other for other in active if other is not launches]
+
+
+def summarise(launches: list[Launch]) -> list[Summary]:
+    """One line for each kernel, the one that took longest first."""
+    totals: dict[str, Summary] = {}
+    for name, seconds, nbytes, _ in launches:
+        _, count, time, size = totals.get(name, Summary(name, 0, 0.0, 0))
+        totals[name] = Summary(name, count + 1, time + seconds, size + nbytes)
+    return sorted(totals.values(), key=lambda s: s.seconds, reverse=True)
