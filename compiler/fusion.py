@@ -95,7 +95,7 @@ def strip_views(node: Expr, at: At) -> tuple[Expr, At]:
         base = node.inputs[0]
         at = through_view(at, node.attrs[0], node.attrs[1], base.shape)
         node = base
-    return node, at
+    return node, (() if node.op is E.SCALAR else at)
 
 
 def edges(group: Group, node: Expr, at: At) -> list[tuple[Expr, At]]:

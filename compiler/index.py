@@ -89,6 +89,8 @@ class Index:
         return " + ".join([str(self.const), *(f"{c}*{a!r}" for a, c in self.terms.items())])
 
     def scaled(self, k: int) -> Index:
+        if k == 1:
+            return self
         return Index(self.const * k, {a: c * k for a, c in self.terms.items()}) if k else ZERO
 
     def single(self) -> Axis | None:
@@ -123,6 +125,11 @@ class Index:
 
     def substitute(self, mapping: Mapping[Axis, Index]) -> Index:
         """With axes replaced, and quotients and remainders simplified again."""
+        for atom in self.terms:
+            if type(atom) is not Axis or atom._parent is not None or atom in mapping:
+                break
+        else:
+            return self
         parts: list[Index] = [Index(self.const)]
         for atom, c in self.terms.items():
             if isinstance(atom, Axis):

@@ -7,7 +7,7 @@ contiguous arrays of any rank make the same one-dimensional kernel.  Sizes, stri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from . import dtypes
 from . import expr as E
 from .builder import Builder
 from .expr import Expr, contiguous_strides
-from .fusion import COPY, PARTIAL, At, Group, axes_of, canonical, edges, is_leaf, split_axis
+from .fusion import COPY, PARTIAL, At, Group, canonical, edges, split_axis, strip_views
 from .index import Axis, Gathered, Index, Quotient, Remainder, add, flatten
 from .ir import I64, Kernel, Type, Value
 from .ops import Op
@@ -81,6 +81,9 @@ class _Lowering:
         self.values: dict[tuple[Expr, At], Value] = {}
         self.pointers: dict[tuple[Expr, int], Value] = {}
         self.messages: list[str] = []
+        #: Checked values of index arrays, and coefficients by (form, axis).
+        self.wrapped: dict[tuple[Expr, At], Value] = {}
+        self.coefficients: dict[tuple[int, Axis], Value] = {}
 
     def run(self) -> Lowered:
         self._collect()
@@ -319,7 +322,8 @@ class _Lowering:
         self.order = list(self.tile)
         for node in reversed(self.group.nodes):
             for at in self.ats[node]:
-                self.values[node, at] = self._node(node, at)
+                if (node, at) not in self.values:
+                    self.values[node, at] = self._node(node, at)
         for out in self.group.outputs:
             self._store(out)
 
@@ -383,11 +387,9 @@ class _Lowering:
         """A value of an index array, checked, with negative ones counted from the end."""
         b = self.b
         key = (atom.node, atom.index)
-        wrapped = self.wrapped.get(key) if hasattr(self, "wrapped") else None
+        wrapped = self.wrapped.get(key)
         if wrapped is None:
-            if not hasattr(self, "wrapped"):
-                self.wrapped: dict[Any, Value] = {}
-            node, at = _strip(atom.node, atom.index)
+            node, at = strip_views(atom.node, atom.index)
             x = self._value(node, at)
             size, zero = self._coefficient(atom.size), b.const(0)
             negative = self._op("less", x, zero)
@@ -420,6 +422,8 @@ class _Lowering:
         """A producer's value at an index: computed here, loaded, or an argument."""
         at = canonical(at)
         if node in self.group.nodes:
+            if (node, at) not in self.values:  # an index array that a gather reads before its turn
+                self.values[node, at] = self._node(node, at)
             return self.values[node, at]
         if node.op is E.SCALAR:
             at = ()
@@ -452,10 +456,9 @@ class _Lowering:
 
     def _stride_value(self, form: Index, axis: Axis, c: int) -> Value:
         key = (id(form), axis)
-        cache = self.__dict__.setdefault("stride_values", {})
-        if key not in cache:
-            cache[key] = self._coefficient(c)
-        return cache[key]
+        if key not in self.coefficients:
+            self.coefficients[key] = self._coefficient(c)
+        return self.coefficients[key]
 
     def _load(self, node: Expr, form: Index) -> Value:
         pointer = self._pointer(node, form.const)
@@ -485,7 +488,7 @@ class _Lowering:
             x = self._spread(xs[0], tuple(e for e in (names[0], names[1]) if e))
             y = self._spread(xs[1], tuple(e for e in (names[1], names[2]) if e))
             return b.dot(x, y)
-        walk = next(w for w in self.walks if w.node is node and w.at == at) if self._is_walk(node, at) else None
+        walk = next((w for w in self.walks if w.node is node and w.at == at), None)
         if op.kind == "scan":
             if walk is None:
                 return xs[0]
@@ -501,9 +504,6 @@ class _Lowering:
                 return position
             return b.argreduce(x, self._spread(position, x.type.extents), kind, dims)
         return b.reduce(x, kind, dims) if dims else x
-
-    def _is_walk(self, node: Expr, at: At) -> bool:
-        return any(w.node is node and w.at == at for w in self.walks)
 
     def _joint_with(self, x: Value, axes: Iterable[Axis]) -> tuple[str, ...]:
         present = {*x.type.extents, *(self.names[a] for a in axes)}
@@ -532,12 +532,6 @@ class _Lowering:
 
 def _reduction(node: Expr) -> Op:
     return node.attrs[0] if node.op is PARTIAL else node.op
-
-
-def _strip(node: Expr, at: Sequence[Index]) -> tuple[Expr, At]:
-    from .fusion import strip_views
-
-    return strip_views(node, tuple(at))
 
 
 def _bucket(n: int) -> int:
@@ -577,5 +571,3 @@ def _ordered(forms: Iterable[Index], walks: Iterable[list[Axis]]) -> list[Axis]:
         seen.update(dict.fromkeys(axes))
     return list(seen)
 
-
-__all__ = ["Arg", "Lowered", "lower", "is_leaf", "axes_of"]
