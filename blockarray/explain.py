@@ -1,0 +1,117 @@
+"""How an expression will be computed: its kernels, what each reads and writes, and why they are not one."""
+
+from __future__ import annotations
+
+import html as escape
+from pathlib import Path
+from typing import Any
+
+from . import flush
+from .compiler import plan
+from .compiler.expr import BUFFER
+
+
+class KernelInfo:
+    """One step of a plan.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        "kernel", or "library call" for NumPy functions on the host.
+    ops : list of str
+        The operations that it computes.
+    inputs, outputs : list of str
+        Arrays that it reads and writes, as dtype[shape].
+    bytes, flops : int
+        Bytes that it has to move, and arithmetic operations.
+    programs : int
+        Size of its grid.
+    cuts : list of str
+        Producers that were left out of the kernel, with the reason.
+    ir : str
+        The block IR.
+    """
+
+    def __init__(self, step: plan.KernelStep | plan.HostStep) -> None:
+        self.name = step.name
+        if isinstance(step, plan.KernelStep):
+            self.kind = "kernel"
+            self.ops, self.inputs, self.outputs, self.cuts = step.ops, step.inputs, step.outputs, step.cuts
+            self.bytes, self.flops, self.programs, self.ir = step.bytes, step.flops, step.lowered.programs, step.key
+        else:
+            self.kind = "library call"
+            self.ops, self.cuts, self.flops, self.programs, self.ir = [step.name], [], 0, 1, ""
+            self.inputs = [f"{o[4]}[{', '.join(map(str, o[3]))}]" for o in step.operands]
+            self.outputs = [f"{step.dtype}[{', '.join(map(str, step.shape))}]"]
+            self.bytes = 0
+
+    @property
+    def reason(self) -> str:
+        """Why its producers were left out, in one line."""
+        return "; ".join(self.cuts)
+
+
+class Explanation:
+    """The plan of an expression; `str()` and `html(path)` show it."""
+
+    def __init__(self, made: plan.Plan) -> None:
+        self.kernels = [KernelInfo(step) for step in made.steps]
+        self.operations = made.recorded
+
+    def __str__(self) -> str:
+        if not self.kernels:
+            return "already computed: no kernels"
+        lines = [f"{self.operations} recorded operations in {len(self.kernels)} kernel(s)"]
+        for i, k in enumerate(self.kernels):
+            lines.append(f"{i}: {k.kind} {k.name}  ({k.programs} programs, {k.bytes / 1e6:.3g} MB moved)")
+            lines.append(f"   reads   {', '.join(k.inputs) or '-'}")
+            lines.append(f"   writes  {', '.join(k.outputs)}")
+            lines.append(f"   ops     {' '.join(k.ops)}")
+            lines += [f"   cut     {cut}" for cut in k.cuts]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def html(self, path: str | Path) -> None:
+        """Write the plan as a page that stands by itself."""
+        cards = []
+        for i, k in enumerate(self.kernels):
+            ops = "".join(f"<span class=op>{escape.escape(o)}</span>" for o in k.ops)
+            cuts = "".join(f"<li>{escape.escape(c)}</li>" for c in k.cuts)
+            cards.append(
+                f"<section><h2>{i}. {escape.escape(k.name)} <small>{k.kind}, {k.programs} programs, "
+                f"{k.bytes / 1e6:.3g} MB</small></h2>"
+                f"<p><b>reads</b> {escape.escape(', '.join(k.inputs) or '-')}</p><p>{ops}</p>"
+                f"<p><b>writes</b> {escape.escape(', '.join(k.outputs))}</p>"
+                + (f"<p><b>cut before</b></p><ul>{cuts}</ul>" if cuts else "")
+                + (f"<details><summary>block IR</summary><pre>{escape.escape(k.ir)}</pre></details>" if k.ir else "")
+                + "</section>"
+            )
+        page = (
+            "<!doctype html><meta charset=utf-8><title>blockarray plan</title><style>"
+            "body{font:15px/1.45 system-ui,sans-serif;max-width:60em;margin:2em auto;color:#222}"
+            "section{border:1px solid #bbb;border-radius:8px;padding:.2em 1em;margin:1em 0}"
+            "h2{font-size:1.1em}small{color:#777;font-weight:normal}"
+            ".op{display:inline-block;background:#e8f0fe;border-radius:4px;padding:0 .5em;margin:.15em}"
+            "pre{overflow:auto;background:#f6f6f6;padding:.6em}</style>"
+            f"<h1>{self.operations} operations, {len(self.kernels)} kernels</h1>{''.join(cards)}"
+        )
+        Path(path).write_text(page, encoding="utf-8")
+
+
+def explain(*arrays: Any) -> Explanation:
+    """How these arrays would be computed now; nothing runs.
+
+    Returns
+    -------
+    Explanation
+        With `.kernels`, `str()` and `.html(path)`.
+    """
+    exprs = [a._read() for a in arrays]
+    with flush.lock:
+        roots = list(dict.fromkeys([e for e in exprs if e.op is not BUFFER]))
+        del exprs
+        if not roots:
+            return Explanation(plan.Plan([], [], 0, [], [], 0))
+        return Explanation(plan.build(plan.scan(roots), flush.policy))

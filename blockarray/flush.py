@@ -1,0 +1,297 @@
+"""When recorded work happens: scan the pending graph, look its plan up, run the plan's steps, publish the results."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from .compiler import dtypes, interpreter, plan
+from .compiler.expr import BUFFER, VIEW, Expr
+from .compiler.fusion import Policy
+from .compiler.plan import Graph, HostStep, KernelStep, Plan
+from .kernels import Code, code_for
+from .runtime import profiler, threads
+from .runtime.memory import Buffer, allocate, as_numpy, wrap
+
+#: Plans by graph key; the oldest leave when there are too many.
+_plans: dict[tuple[Any, ...], Ready] = {}
+_MAX_PLANS = 4096
+#: Flushes and publications, one at a time.
+lock = threading.RLock()
+
+policy = Policy()
+
+
+def evaluate(exprs: Sequence[Expr]) -> None:
+    """Compute expressions; each becomes a BUFFER, and so do those behind them that arrays hold, where that is free.
+
+    Raises
+    ------
+    IndexError
+        If an index array holds an index that is out of bounds; nothing is published then.
+    """
+    with lock:
+        roots = list(dict.fromkeys([e for e in exprs if e.op is not BUFFER]))
+        if not roots:
+            return
+        graph = plan.scan(roots)
+        ready = _plans.get(graph.key)
+        if ready is None:
+            if len(_plans) >= _MAX_PLANS:
+                del _plans[next(iter(_plans))]
+            ready = _plans[graph.key] = Ready(plan.build(graph, policy))
+        ready.run(graph.nodes)
+
+
+def clear_plans() -> None:
+    """Forget all launch plans (the kernels stay)."""
+    with lock:
+        _plans.clear()
+
+
+class Ready:
+    """A plan bound to loaded code, with argument blocks filled as far as they do not change."""
+
+    def __init__(self, made: Plan) -> None:
+        self.plan = made
+        self.calls: list[_Launch | _Call] = [
+            _Launch(step) if isinstance(step, KernelStep) else _Call(step) for step in made.steps
+        ]
+
+    def run(self, nodes: list[Expr]) -> None:
+        made = self.plan
+        memory: list[Any] = [None] * made.slots
+        base = [0] * made.slots
+        for slot, position in made.leaves:
+            leaf = nodes[position]
+            buffer, offset, _ = leaf.attrs
+            memory[slot] = buffer
+            base[slot] = buffer.address + offset * leaf.dtype.itemsize
+        for call in self.calls:
+            call.run(nodes, memory, base)
+        for position, slot, offset, strides in made.results:
+            nodes[position].realize(memory[slot], offset, strides)
+        for position in made.empty:
+            nodes[position].realize(allocate(0))
+
+
+class _Launch:
+    """A kernel step."""
+
+    __slots__ = (
+        "step", "code", "block", "address", "pointers", "scalars", "writes", "frees", "errors", "workspace", "scratch",
+        "programs", "team", "serial",
+    )  # fmt: skip
+
+    def __init__(self, step: KernelStep) -> None:
+        self.step = step
+        kernel = step.lowered.kernel
+        self.code: Code = code_for(step.key, kernel)
+        # A complex argument takes two slots.
+        width = sum(1 + (not p.type.pointer and p.type.dtype in dtypes.COMPLEX) for p in kernel.params)
+        self.block = (ctypes.c_int64 * max(1, width))()
+        self.address = ctypes.addressof(self.block)
+        raw = np.frombuffer(self.block, np.uint8)
+        self.pointers: list[tuple[int, int, int, int, int]] = []
+        self.scalars: list[tuple[np.ndarray, int, np.ndarray | None]] = []
+        self.writes = step.writes
+        self.frees = step.frees
+        self.errors: np.ndarray | None = None
+        self.workspace = -1
+        self.programs = step.lowered.programs
+        self.team = bool(kernel.attrs.get("team"))
+        self.serial = int(step.lowered.serial)
+        at = 0
+        for p, arg in zip(kernel.params, step.args, strict=True):
+            kind = arg[0]
+            if kind == "int":
+                self.block[at] = arg[1]
+            elif kind == "pointer":
+                self.pointers.append((at, *arg[1:]))
+            elif kind == "scalar" or kind == "value":
+                part = dtypes.NUMPY[dtypes.PART.get(p.type.dtype, p.type.dtype)]
+                first = raw[8 * at : 8 * at + part.itemsize].view(part)
+                second = None
+                if p.type.dtype in dtypes.COMPLEX:
+                    at += 1
+                    second = raw[8 * at : 8 * at + part.itemsize].view(part)
+                if kind == "scalar":
+                    self.scalars.append((first, arg[1], second))
+                else:
+                    _put(first, second, arg[1])
+            elif kind == "errors":
+                self.errors = np.zeros(1, np.int64)
+                self.block[at] = self.errors.ctypes.data
+            else:
+                self.workspace = at
+            at += 1
+        self.scratch = self.code.scratch(self.address)
+
+    def run(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
+        for slot, nbytes in self.writes:
+            buffer = memory[slot] = allocate(nbytes)
+            base[slot] = buffer.address
+        block = self.block
+        for at, slot, offset, window, size in self.pointers:
+            block[at] = base[slot] + offset if window < 0 else base[slot] + offset + nodes[window].attrs[0] * size
+        for first, position, second in self.scalars:
+            if second is None:
+                first[0] = nodes[position].attrs
+            else:
+                _put(first, second, nodes[position].attrs)
+        space = None
+        if self.team:
+            space = self._workspace()
+        started = perf_counter() if profiler.active else 0.0
+        if self.code.kernel is None:
+            threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, self.serial)
+        else:
+            self._interpret(nodes, memory, base)
+        if profiler.active:
+            profiler.note(self.step.name, perf_counter() - started, self.step.bytes, self.programs)
+        del space
+        for slot in self.frees:
+            memory[slot] = None
+        if self.errors is not None and self.errors[0]:
+            message = self.step.lowered.messages[int(self.errors[0]) - 1]
+            self.errors[0] = 0
+            raise IndexError(message)
+
+    def _interpret(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
+        """Run the kernel in the NumPy interpreter of the block IR."""
+        kernel = self.code.kernel
+        assert kernel is not None
+        args: list[Any] = []
+        for p, arg in zip(kernel.params, self.step.args, strict=True):
+            dtype = dtypes.NUMPY[p.type.dtype]
+            if arg[0] == "pointer":
+                _, slot, offset, window, size = arg
+                start = base[slot] + offset - memory[slot].address
+                if window >= 0:
+                    start += nodes[window].attrs[0] * size
+                whole = as_numpy(memory[slot], dtype, 0, (memory[slot].nbytes // size,))
+                args.append((whole, start // size))
+            elif arg[0] == "scalar":
+                args.append(nodes[arg[1]].attrs)
+            elif arg[0] in ("int", "value"):
+                args.append(arg[1])
+            else:
+                args.append(np.zeros(1, dtype))
+        failed = interpreter.run(kernel, args)
+        if failed and self.errors is not None:
+            self.errors[0] = int(failed[0]) + 1
+
+    def _workspace(self) -> Buffer:
+        space = allocate(self.code.workspace(self.address, threads.num_threads()))
+        ctypes.memset(space.address, 0, min(4096, space.nbytes))
+        self.block[self.workspace] = space.address
+        return space
+
+
+def _put(first: np.ndarray, second: np.ndarray | None, value: Any) -> None:
+    if second is None:
+        first[0] = value
+    else:
+        first[0] = value.real
+        second[0] = value.imag
+
+
+class _Call:
+    """A library call on the host."""
+
+    __slots__ = ("step",)
+
+    def __init__(self, step: HostStep) -> None:
+        self.step = step
+
+    def run(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
+        step = self.step
+        _, function, static = nodes[step.position].attrs
+        arrays = []
+        for slot, offset, strides, shape, dtype in step.operands:
+            if slot < 0:
+                arrays.append(np.empty(shape, dtype))
+            else:
+                start = (base[slot] - memory[slot].address) // dtype.itemsize
+                arrays.append(as_numpy(memory[slot], dtype, start + offset, shape, strides, False))
+        started = perf_counter() if profiler.active else 0.0
+        value = np.asarray(function(*arrays, *static), dtype=step.dtype)
+        if value.shape != step.shape:
+            raise AssertionError(f"{step.name} gave shape {value.shape}, not {step.shape}")
+        memory[step.slot] = wrap(value, copy=True)
+        base[step.slot] = memory[step.slot].address
+        if profiler.active:
+            moved = value.nbytes + sum(a.nbytes for a in arrays)
+            profiler.note(step.name, perf_counter() - started, moved, 1)
+        for slot in step.frees:
+            memory[slot] = None
+
+
+# -- the bound on pending work ----------------------------------------------------------------------------------------
+def bound(expr: Expr) -> None:
+    """Compute the greater part of a graph that has become deep.
+
+    A loop that records the same operations again and again is cut after a whole number of its repeats, at the same place
+    of the repeat each time, so that it makes one plan and one set of kernels.
+    """
+    with lock:
+        if expr.op is BUFFER:
+            return
+        nodes = _pending(expr)
+        cut = _cut(nodes)
+        kept = nodes[cut + 1 :]
+        later = set(kept)
+        roots = [nodes[cut]]
+        for node in kept:
+            for x in node.inputs:
+                while x.op is VIEW:
+                    x = x.inputs[0]
+                if x.inputs and x not in later and x not in roots:
+                    roots.append(x)
+        del node, nodes, later
+        evaluate(roots)
+        for node in kept:
+            node.depth = 1 + max([x.depth for x in node.inputs], default=0)
+
+
+def _pending(root: Expr) -> list[Expr]:
+    """The recorded nodes behind root but views, producers first."""
+    done: set[Expr] = set()
+    order: list[Expr] = []
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        waiting = [x for x in node.inputs if x.inputs and x not in done]
+        if waiting:
+            stack.extend(reversed(waiting))
+        else:
+            done.add(node)
+            order.append(node)
+            stack.pop()
+    return order
+
+
+def _cut(nodes: list[Expr]) -> int:
+    """The position of the last node to compute: at the end of a repeat, else the end."""
+    place = {n: i for i, n in enumerate(nodes)}
+    signs = [
+        hash((id(n.op), n.dtype.num, n.shape, tuple([i - place[x] if x in place else 0 for x in n.inputs])))
+        for i, n in enumerate(nodes)
+    ]
+    last = len(signs) - 1
+    for period in range(1, len(signs) // 2):
+        if signs[last] == signs[last - period] and signs[last - period + 1 :] == signs[last - 2 * period + 1 : last - period + 1]:
+            # Of the places in a repeat, the one whose neighbourhood has the smallest hash: the same one in every graph.
+            rotations = [
+                (hash(tuple(signs[last - k - period + 1 : last - k + 1])), k) for k in range(period)
+            ]
+            return last - min(rotations)[1]
+    return last
