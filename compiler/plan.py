@@ -32,91 +32,103 @@ class Graph:
 
 
 def scan(roots: list[Expr]) -> Graph:
-    """Walk the graph behind `roots`, whose only references beside the graph's own may be one each in the list `roots`.
+    """Walk the graph behind `roots`.
 
-    A node that something else refers to is `external`: an array, or a graph that is not evaluated now, holds it.
+    A node that something beside the graph refers to is `external`: an array, or a graph that is not evaluated now, holds
+    it.  This is the path of every warm flush, so it is spelled out rather than short.
     """
     index: dict[Expr, int] = {}
     nodes: list[Expr] = []
     key: list[Any] = []
+    #: References to each node by the inputs of the graph's nodes.
     edges: list[int] = []
+    computed: list[int] = []
     buffers: dict[int, list[int]] = {}
     twins: dict[int, int] = {}
     writes = False
-    stack = roots[:]
-    stack.reverse()
+    stack = roots[::-1]
     while stack:
         node = stack[-1]
         if node in index:
             stack.pop()
             continue
         inputs = node.inputs
-        if inputs:
-            ready = True
-            for x in inputs:
-                if x not in index:
-                    stack.append(x)
-                    ready = False
-            if not ready:
+        ready = True
+        for x in inputs or (node,):
+            if x in index:
                 continue
-            op = node.op
-            key.append(op)
-            for x in inputs:
-                i = index[x]
-                key.append(i)
-                edges[i] += 1
-            attrs = node.attrs
-            if attrs is not None:
-                if op is E.UPDATE:
-                    writes = True
-                    attrs = attrs[1]
-                elif op is E.SCATTER:
-                    writes = True
-                key.append(attrs)
-            if node.shape is not inputs[0].shape:
-                key.append(node.shape)
-            key.append(node.dtype.num)
-        else:
-            op = node.op
-            if op is E.BUFFER:
-                buf, _, strides = node.attrs
-                position = len(nodes)
-                same = buffers.setdefault(id(buf), [])
+            if x.inputs:
+                stack.append(x)
+                ready = False
+                continue
+            # A leaf: its place and key.
+            position = index[x] = len(nodes)
+            nodes.append(x)
+            edges.append(0)
+            op = x.op
+            if op is E.SCALAR:
+                key.append(x.dtype.num)
+            elif op is E.BUFFER:
+                attrs = x.attrs
+                same = buffers.setdefault(id(attrs[0]), [])
                 for t in same:
                     other = nodes[t]
-                    if other.shape == node.shape and other.attrs[1:] == node.attrs[1:] and other.dtype == node.dtype:
+                    if other.shape == x.shape and other.attrs[1:] == attrs[1:] and other.dtype is x.dtype:
                         twins[position] = t
                         break
                 same.append(position)
-                key += (twins.get(position), node.shape, strides, node.dtype.num)
+                key += (op, twins.get(position), x.shape, attrs[2], x.dtype.num)
             else:
-                key += (op, node.shape, node.dtype.num)
-        stack.pop()
-        index[node] = len(nodes)
+                key += (op, x.shape, x.dtype.num)
+        if not ready or not inputs:
+            continue
+        op = node.op
+        key.append(op)
+        for x in inputs:
+            i = index[x]
+            key.append(i)
+            edges[i] += 1
+        attrs = node.attrs
+        if attrs is not None:
+            if op is E.UPDATE:
+                writes = True
+                attrs = attrs[1]
+            elif op is E.SCATTER:
+                writes = True
+            key.append(attrs)
+        if node.shape is not inputs[0].shape:
+            key.append(node.shape)
+        key.append(node.dtype.num)
+        position = index[node] = len(nodes)
         nodes.append(node)
         edges.append(0)
+        computed.append(position)
+        stack.pop()
     root_positions = tuple([index[r] for r in roots])
-    # References to a node that the graph accounts for: index, nodes, getrefcount's argument, `node`, and its readers.
-    del stack
-    external: list[int] = []
-    refs = sys.getrefcount
     wanted = set(root_positions)
     node = inputs = x = other = None  # type: ignore[assignment]
-    for position in range(len(nodes)):
-        if nodes[position].inputs and position not in wanted and refs(nodes[position]) - edges[position] > 3:
-            external.append(position)
-    donated: list[int] = []
+    refs = sys.getrefcount
+    # The graph's own references to a node: `index`, `nodes`, the argument of getrefcount, and its readers.
+    external = tuple([i for i in computed if refs(nodes[i]) - edges[i] > 3 and i not in wanted])
+    donated: tuple[int, ...] = ()
     if writes:
-        for same in buffers.values():
-            buf = nodes[same[0]].attrs[0]
-            # One reference by each leaf, by `buf` and by the argument; each leaf held by the graph alone.
-            if buf.pinned or (refs(buf) - len(same) <= 2 and all(refs(nodes[t]) - edges[t] <= 3 for t in same)):
-                donated += [t for t in same if _whole(nodes[t])]
-            buf = None
-        key.append(tuple(sorted(donated)))
+        donated = _donated(nodes, edges, buffers)
+        key.append(donated)
         key.append(_relations(nodes, buffers))
-    full = (tuple(key), root_positions, tuple(external))
-    return Graph(nodes, full, twins, root_positions, tuple(external), tuple(donated))
+    return Graph(nodes, (tuple(key), root_positions, external), twins, root_positions, external, donated)
+
+
+def _donated(nodes: list[Expr], edges: list[int], buffers: dict[int, list[int]]) -> tuple[int, ...]:
+    """Buffers that only this graph holds (or that must be written in place): a write may take their memory over."""
+    refs = sys.getrefcount
+    donated: list[int] = []
+    for same in buffers.values():
+        buf = nodes[same[0]].attrs[0]
+        # One reference by each leaf, by `buf` and by the argument; each leaf held by the graph alone.
+        if buf.pinned or (refs(buf) - len(same) <= 2 and all(refs(nodes[t]) - edges[t] <= 3 for t in same)):
+            donated += [t for t in same if _whole(nodes[t])]
+        buf = None
+    return tuple(sorted(donated))
 
 
 def _whole(leaf: Expr) -> bool:
