@@ -316,13 +316,14 @@ def _drop_free_slabs() -> int:
             opened.append(_open.pop())
         except IndexError:
             break
-    bases = sorted(_slabs)
+    slabs = dict(_slabs)
+    bases = sorted(slabs)
     free = dict.fromkeys(bases, 0)
     homes = [bases[bisect_right(bases, address) - 1] for address, _ in taken]
     for home, (_, size) in zip(homes, taken, strict=True):
         free[home] += size
     mine = set(opened)
-    empty = {b for b in bases if free[b] == _slabs[b].carved and (_slabs[b].full or _slabs[b] in mine)}
+    empty = {b for b in bases if free[b] == slabs[b].carved and (slabs[b].full or slabs[b] in mine)}
     for home, (address, size) in zip(homes, taken, strict=True):
         if home not in empty:
             _free[size].append(address)

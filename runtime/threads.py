@@ -11,6 +11,7 @@ import ctypes
 import os
 import threading
 import time
+from functools import cache
 
 from . import limits
 from .config import config
@@ -18,7 +19,7 @@ from .dispatch import PENDING, SPINS, THREADS, TICKET_STRIDE, TICKETS, Native, n
 from .memory import Buffer, allocate
 
 #: Seconds that an idle worker watches for the next launch before it sleeps.
-SPIN_SECONDS = 30e-6
+SPIN_SECONDS = 50e-6
 _SCRATCH_STEP = 4096
 _ANY = 1 << 30
 
@@ -34,7 +35,7 @@ class _Pool:
         self.control = self.block.address
         self.workers: list[threading.Thread] = []
         # More threads than CPUs must not spin: they would keep those that have work from running.
-        spins = self._spins() if threads <= limits.cpus() else 1
+        spins = self._spins() if threads <= _usable_cpus() else 1
         ctypes.c_int64.from_address(self.control + SPINS).value = spins
         for index in range(1, threads):
             worker = threading.Thread(
@@ -130,7 +131,12 @@ def num_threads() -> int:
     """Threads that a launch can use."""
     if _pool is not None:
         return _pool.threads
-    return _wanted or config.num_threads or limits.cpus()
+    return _wanted or config.num_threads or _usable_cpus()
+
+
+@cache
+def _usable_cpus() -> int:
+    return limits.cpus()
 
 
 def set_num_threads(count: int) -> None:
