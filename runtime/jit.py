@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
+from llvmlite.binding import ffi
 
 _names = itertools.count()
-_lock = threading.Lock()
+_lock = threading.RLock()
 _jit: llvm.LLJIT | None = None
 
 _SIZE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
@@ -88,12 +89,18 @@ def engine() -> llvm.LLJIT:
     return _jit
 
 
+def _before_fork() -> None:
+    # llvmlite's own lock as well: a thread that is inside LLVM now does not exist in the child, to release it.
+    _lock.acquire()
+    ffi.lib._lock.__enter__()
+
+
 def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
+    ffi.lib._lock.__exit__()
+    _lock.release()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def _defines(code: bytes, symbol: str) -> bool:

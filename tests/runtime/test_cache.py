@@ -173,7 +173,7 @@ import random, sys
 sys.path.insert(0, sys.argv[1])
 from blockarray.runtime import cache
 r = random.Random(int(sys.argv[2]))
-for _ in range(150):
+for _ in range(60):
     k = r.randrange(30)
     data = bytes([k]) * (1000 + k)
     found = cache.get(f"key{k}")

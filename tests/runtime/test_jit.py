@@ -104,3 +104,27 @@ def test_exit_with_loaded_code():
     code = f"import sys; from blockarray.runtime import jit; sys.keep = jit.load({build(ADD_ONE)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_fork_while_another_thread_loads():
+    code = f"""
+import os, threading, warnings
+warnings.simplefilter("ignore")
+from blockarray.runtime import jit
+code = {build(ADD_ONE)!r}
+stop = threading.Event()
+def forever():
+    while not stop.is_set(): jit.load(code)
+threads = [threading.Thread(target=forever) for _ in range(2)]
+for t in threads: t.start()
+for _ in range(10):
+    pid = os.fork()
+    if pid == 0:
+        for _ in range(3): jit.load(code)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+stop.set()
+for t in threads: t.join()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
