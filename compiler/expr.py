@@ -123,7 +123,7 @@ def view(base: Expr, offset: int, strides: Shape, shape: Shape) -> Expr:
         buf, base_offset, base_strides = base.attrs
         composed = compose(base.shape, base_offset, base_strides, offset, strides, shape)
         if composed is not None:
-            return Expr(BUFFER, (), (buf, composed[0], composed[1]), shape, base.dtype, 0)
+            return Expr(BUFFER, (), (buf, composed[0], composed[1]), shape, base.dtype, base.depth)
     elif base.op is VIEW:
         composed = compose(base.shape, base.attrs[0], base.attrs[1], offset, strides, shape)
         if composed is not None:

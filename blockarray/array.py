@@ -1,0 +1,673 @@
+"""The array: a lazy value that indexes, aliases and mutates as NumPy's does.
+
+An Array that nobody aliases holds its expression directly.  Once a view of it exists, it and its views hold a Storage,
+the one place that a write replaces, and each sees a window of the storage's row-major elements.  Expressions are
+immutable, so whatever was recorded before a write keeps the old value.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from . import export, flush, indexing
+from .compiler.expr import BUFFER, SCALAR, UPDATE, VIEW, Expr, Shape, contiguous_strides, node, view
+from .compiler.ops import TABLE, Op, resolve
+from .operands import assigned, cast, elementwise, is_operand
+from .runtime.config import config
+from .runtime.device import CPU, Device
+
+#: Depth of a recorded graph at which it is computed unasked.
+LIMIT = min(config.max_pending, 128)
+
+_new = object.__new__
+_sharing = threading.Lock()
+
+
+class Storage:
+    """What aliases share: the current value, and the memory outside that must follow it, if any."""
+
+    __slots__ = ("expr", "export")
+
+    expr: Expr
+    export: Callable[[], export.Export | None] | None
+
+    def __init__(self, expr: Expr) -> None:
+        self.expr = expr
+        self.export = None
+
+
+# -- recording --------------------------------------------------------------------------------------------------------
+#: NumPy scalars by dtype, kind of Python scalar and value: making one takes longer than recording the rest.
+_constants: dict[tuple[np.dtype, type], dict[Any, Any]] = {}
+_WEAK_RULE = tuple[Callable[[Any], Any], np.dtype, dict[Any, Any]]
+
+
+def _binary(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
+    """The method that records a binary operation.  The two usual cases are spelled out: this is the hottest path."""
+    op = TABLE[name]
+    same: dict[np.dtype, np.dtype] = {}
+    ints: dict[np.dtype, _WEAK_RULE] = {}
+    floats: dict[np.dtype, _WEAK_RULE] = {}
+
+    def method(self: Array, other: Any) -> Any:
+        x = self._expr
+        if x is None:
+            x = self._read()
+        kind = type(other)
+        dtype = x.dtype
+        if kind is Array:
+            y = other._expr
+            if y is None:
+                y = other._read()
+            shape = x.shape
+            if dtype is y.dtype and shape == y.shape:
+                out = same.get(dtype)
+                if out is not None:
+                    e = _new(Expr)
+                    e.op = op
+                    e.inputs = (x, y)
+                    e.attrs = None
+                    e.shape = shape
+                    e.dtype = out
+                    depth = x.depth
+                    if y.depth > depth:
+                        depth = y.depth
+                    e.depth = depth = depth + 1
+                    result = _new(Array)
+                    result._expr = e
+                    result._storage = None
+                    if depth > LIMIT:
+                        flush.bound(e)
+                    return result
+        elif kind is float or kind is int:
+            rule = (floats if kind is float else ints).get(dtype)
+            if rule is not None:
+                constructor, out, known = rule
+                value = known.get(other) if other else None  # 0.0 == -0.0
+                if value is None:
+                    try:
+                        value = constructor(other)
+                    except OverflowError:
+                        return elementwise(op, other, self) if reflected else elementwise(op, self, other)
+                    if other and len(known) < 256:
+                        known[other] = value
+                s = _new(Expr)
+                s.op = SCALAR
+                s.inputs = ()
+                s.attrs = value
+                s.shape = ()
+                s.dtype = dtype
+                s.depth = 0
+                shape = x.shape
+                if shape:
+                    v = _new(Expr)
+                    v.op = VIEW
+                    v.inputs = (s,)
+                    v.attrs = (0, (0,) * len(shape))
+                    v.shape = shape
+                    v.dtype = dtype
+                    v.depth = 0
+                    s = v
+                e = _new(Expr)
+                e.op = op
+                e.inputs = (s, x) if reflected else (x, s)
+                e.attrs = None
+                e.shape = shape
+                e.dtype = out
+                e.depth = depth = x.depth + 1
+                result = _new(Array)
+                result._expr = e
+                result._storage = None
+                if depth > LIMIT:
+                    flush.bound(e)
+                return result
+        elif not is_operand(other):
+            return NotImplemented
+        result = elementwise(op, other, self) if reflected else elementwise(op, self, other)
+        if kind is Array:
+            if other.dtype is dtype:
+                inputs, out = resolve(op, dtype, dtype)
+                if inputs == (dtype, dtype):
+                    same[dtype] = out
+        elif kind is float or kind is int:
+            inputs, out = resolve(op, kind, dtype) if reflected else resolve(op, dtype, kind)
+            if inputs == (dtype, dtype):
+                known = _constants.setdefault((dtype, kind), {})
+                (floats if kind is float else ints)[dtype] = (dtype.type, out, known)
+        return result
+
+    method.__name__ = name
+    return method
+
+
+def _unary(name: str) -> Callable[[Any], Array]:
+    op = TABLE[name]
+    same: dict[np.dtype, np.dtype] = {}
+
+    def method(self: Array) -> Array:
+        x = self._expr
+        if x is None:
+            x = self._read()
+        out = same.get(x.dtype)
+        if out is None:
+            result = elementwise(op, self)
+            inputs, out = resolve(op, x.dtype)
+            if inputs == (x.dtype,):
+                same[x.dtype] = out
+            return result
+        return lazy(Expr(op, (x,), None, x.shape, out, x.depth + 1))
+
+    method.__name__ = name
+    return method
+
+
+def _inplace(name: str) -> Callable[[Any, Any], Any]:
+    record = _binary(name)
+    op = TABLE[name]
+
+    def method(self: Array, other: Any) -> Any:
+        result = record(self, other)
+        if result is NotImplemented:
+            return result
+        self._fill(result._expr, op)
+        return self
+
+    method.__name__ = f"i{name}"
+    return method
+
+
+_power, _square, _sqrt, _reciprocal = _binary("power"), _unary("square"), _unary("sqrt"), _unary("reciprocal")
+
+
+def power(x: Array, exponent: Any) -> Any:
+    """x ** exponent, with NumPy's short cuts for the usual constants."""
+    kind = type(exponent)
+    if kind is int or kind is float:
+        inexact = x.dtype.kind in "fcV"
+        if exponent == 2 and (inexact or (kind is int and x.dtype.kind != "b")):
+            return _square(x)
+        if inexact and exponent == 0.5:
+            return _sqrt(x)
+        if inexact and exponent == -1:
+            return _reciprocal(x)
+        if kind is int and exponent < 0 and x.dtype.kind in "iu":
+            raise ValueError("Integers to negative integer powers are not allowed.")
+    return _power(x, exponent)
+
+
+def _ipower(x: Array, exponent: Any) -> Any:
+    result = power(x, exponent)
+    if result is NotImplemented:
+        return result
+    x._fill(result._expr, TABLE["power"])
+    return x
+
+
+def _matmul(x: Any, y: Any) -> Any:
+    if not is_operand(y):
+        return NotImplemented
+    from .linalg import matmul
+
+    return matmul(x, y)
+
+
+def _rmatmul(x: Any, y: Any) -> Any:
+    if not is_operand(y):
+        return NotImplemented
+    from .linalg import matmul
+
+    return matmul(y, x)
+
+
+def _imatmul(x: Array, y: Any) -> Any:
+    result = _matmul(x, y)
+    if result is not NotImplemented:
+        x._fill(result._expr, TABLE["multiply"])
+        return x
+    return result
+
+
+def method(function: Any) -> Any:
+    """Make a function of the namespace a method of Array as well."""
+    setattr(Array, function.__name__, function)
+    return function
+
+
+def lazy(e: Expr) -> Array:
+    """The array of a recorded expression, computed if its graph has become deep."""
+    if e.depth > LIMIT:
+        flush.bound(e)
+    return Array(e)
+
+
+class Array:
+    """An n-dimensional array whose value is computed when it is looked at.
+
+    Make one with `asarray`, `zeros`, `arange` and their like.  Operations follow NumPy's rules for types, broadcasting,
+    views and assignment.
+    """
+
+    __slots__ = ("_expr", "_storage", "_offset", "_strides", "_shape", "__weakref__")
+
+    #: The value, if the array has no Storage.
+    _expr: Expr | None
+    _storage: Storage | None
+    #: The window of the storage; `_strides` is None for the whole of it.
+    _offset: int
+    _strides: Shape | None
+    _shape: Shape
+
+    #: NumPy arrays and scalars leave binary operators to this class.
+    __array_priority__ = 1000
+
+    def __init__(self, expr: Expr) -> None:
+        self._expr = expr
+        self._storage = None
+
+    # -- value and window ---------------------------------------------------------------------------------------------
+    def _read(self) -> Expr:
+        """The current value."""
+        e = self._expr
+        if e is not None:
+            return e
+        assert self._storage is not None
+        base = self._storage.expr
+        return base if self._strides is None else view(base, self._offset, self._strides, self._shape)
+
+    def _share(self) -> Storage:
+        """The storage, made on first use."""
+        with _sharing:
+            if self._storage is None:
+                e = self._expr
+                assert e is not None
+                self._offset, self._strides, self._shape = 0, None, e.shape
+                self._storage = Storage(e)
+                self._expr = None
+            return self._storage
+
+    def _window(self) -> tuple[int, Shape]:
+        """Offset and strides in the storage's elements."""
+        if self._expr is not None:
+            return 0, contiguous_strides(self._expr.shape)
+        if self._strides is None:
+            return 0, contiguous_strides(self._shape)
+        return self._offset, self._strides
+
+    def _region(self, offset: int, strides: Shape, shape: Shape) -> Expr:
+        """The current value of a window of the storage."""
+        base = self._expr if self._storage is None else self._storage.expr
+        assert base is not None
+        return view(base, offset, strides, shape)
+
+    def _view(self, offset: int, strides: Shape, shape: Shape) -> Array:
+        """Another window of the same storage."""
+        result = _new(Array)
+        result._storage = self._share()
+        result._expr = None
+        result._offset = offset
+        result._strides = strides
+        result._shape = shape
+        return result
+
+    def _assign(self, offset: int, strides: Shape, shape: Shape, value: Expr) -> None:
+        """Replace a window of the storage by `value`, which has its shape and dtype."""
+        if 0 in shape:
+            return
+        if any(s == 0 and n != 1 for s, n in zip(strides, shape)):
+            raise ValueError("assignment destination is read-only")
+        storage = self._storage
+        base = self._expr if storage is None else storage.expr
+        assert base is not None
+        if storage is not None and storage.export is not None and export.write(storage, offset, strides, value):
+            return
+        if shape == base.shape and offset == 0 and strides == contiguous_strides(shape):
+            new = value
+        else:
+            new = node(UPDATE, (base, value), (offset, strides), base.shape, base.dtype)
+        if storage is None:
+            self._expr = new
+        else:
+            storage.expr = new
+        if new.depth > LIMIT:
+            flush.bound(new)
+
+    def _fill(self, value: Expr, op: Op | None = None) -> None:
+        """Replace the whole array by the result of `op` (an `out=` or in-place operation)."""
+        shape, dtype = self.shape, self.dtype
+        if value.shape != shape:
+            raise ValueError(
+                f"non-broadcastable output operand with shape {shape} doesn't match the broadcast shape {value.shape}"
+            )
+        if value.dtype is not dtype:
+            if not np.can_cast(value.dtype, dtype, "same_kind"):
+                what = f"ufunc '{op.name}' output" if op else "output"
+                raise TypeError(f"Cannot cast {what} from {value.dtype!r} to {dtype!r} with casting rule 'same_kind'")
+            value = cast(value, dtype)
+        if self._storage is None:
+            self._expr = value
+        else:
+            self._assign(*self._window(), shape, value)
+
+    def _host(self) -> np.ndarray:
+        """The elements, read-only.  A view's storage is computed whole, so that reading it again costs nothing."""
+        storage = self._storage
+        e = self._expr if storage is None else storage.expr
+        assert e is not None
+        if e.op is not BUFFER and e.op is not SCALAR:
+            flush.evaluate([e])
+        if storage is not None:
+            e = self._read()
+        return export.host(e)
+
+    # -- properties ---------------------------------------------------------------------------------------------------
+    @property
+    def shape(self) -> Shape:
+        """Extents of the axes."""
+        e = self._expr
+        return self._shape if e is None else e.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the elements: a NumPy dtype."""
+        e = self._expr
+        return self._storage.expr.dtype if e is None else e.dtype  # type: ignore[union-attr]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        n = 1
+        for extent in self.shape:
+            n *= extent
+        return n
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def strides(self) -> Shape:
+        """Bytes from one element to the next along each axis."""
+        return tuple(s * self.itemsize for s in self._window()[1])
+
+    @property
+    def device(self) -> Device:
+        """Where the array lives."""
+        return CPU
+
+    @property
+    def T(self) -> Array:
+        """The array with its axes reversed."""
+        offset, strides = self._window()
+        return self._view(offset, strides[::-1], self.shape[::-1])
+
+    @property
+    def mT(self) -> Array:
+        """The array with its last two axes swapped."""
+        offset, strides = self._window()
+        shape = self.shape
+        if len(shape) < 2:
+            raise ValueError("matrix transpose with ndim < 2 is undefined")
+        swap = lambda t: (*t[:-2], t[-1], t[-2])
+        return self._view(offset, swap(strides), swap(shape))
+
+    @property
+    def real(self) -> Array:
+        """Real part; a copy, unlike NumPy's, if the array is complex."""
+        return elementwise(TABLE["real"], self) if self.dtype.kind == "c" else self
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        if self.dtype.kind == "c":
+            part = assigned(value, np.empty(0, self.dtype).real.dtype, self.shape)
+            self._fill(elementwise(TABLE["complex"], Array(part), self.imag)._read())
+        else:
+            self[...] = value
+
+    @property
+    def imag(self) -> Array:
+        """Imaginary part; a copy, unlike NumPy's."""
+        return elementwise(TABLE["imag"], self)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        if self.dtype.kind != "c":
+            raise TypeError("array does not have imaginary part to set")
+        part = assigned(value, np.empty(0, self.dtype).real.dtype, self.shape)
+        self._fill(elementwise(TABLE["complex"], self.real, Array(part))._read())
+
+    @property
+    def flat(self) -> Iterator[Array]:
+        """Iterator over the elements in row-major order."""
+        from .manipulation import reshape
+
+        return iter(reshape(self, (-1,)))
+
+    def to_device(self, device: Device | str, /, *, stream: Any = None) -> Array:
+        """The array on a device: itself if it is there."""
+        if stream is not None:
+            raise ValueError("the CPU has no streams")
+        Device(device)
+        return self
+
+    # -- indexing -----------------------------------------------------------------------------------------------------
+    def __getitem__(self, key: Any) -> Array:
+        return indexing.getitem(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        indexing.setitem(self, key, value)
+
+    def __len__(self) -> int:
+        shape = self.shape
+        if not shape:
+            raise TypeError("len() of unsized object")
+        return shape[0]
+
+    def __iter__(self) -> Iterator[Array]:
+        shape = self.shape
+        if not shape:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(shape[0]))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(np.any(self._host() == (value._host() if isinstance(value, Array) else value)))
+
+    # -- to the host --------------------------------------------------------------------------------------------------
+    def item(self, *index: Any) -> Any:
+        """An element as a Python scalar."""
+        return self._host().item(*index)
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python scalars."""
+        return self._host().tolist()
+
+    def tobytes(self, order: Any = "C") -> bytes:
+        """The elements' bytes."""
+        return self._host().tobytes(order)
+
+    def __bool__(self) -> bool:
+        return bool(self._host())
+
+    def _scalar(self, what: str) -> np.ndarray:
+        if self.shape:
+            raise TypeError(f"only 0-dimensional arrays can be converted to Python {what}")
+        return self._host()
+
+    def __int__(self) -> int:
+        return int(self._scalar("integers"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("floats"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex numbers"))
+
+    def __index__(self) -> int:
+        if self.shape or self.dtype.kind not in "iu":
+            raise TypeError("only integer scalar arrays can be converted to a scalar index")
+        return int(self._host())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy:
+            return np.array(self._host(), dtype)
+        if dtype is not None and np.dtype(dtype) != self.dtype:
+            if copy is False:
+                raise ValueError("a change of dtype needs a copy")
+            return self._host().astype(dtype)
+        return export.readonly(self)
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+    ) -> Any:
+        source = self._host().copy() if copy else export.writable(self)
+        return source.__dlpack__(max_version=max_version, dl_device=dl_device)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        from .interop import array_ufunc
+
+        return array_ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from .interop import array_function
+
+        return array_function(func, args, kwargs)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        import blockarray
+
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"):
+            raise ValueError(f"unsupported array API version {api_version!r}")
+        return blockarray
+
+    def __repr__(self) -> str:
+        return repr(self._host())
+
+    def __str__(self) -> str:
+        return str(self._host())
+
+    def __format__(self, spec: str) -> str:
+        return format(self._host()[()] if not self.shape else self._host(), spec)
+
+    def __reduce__(self) -> Any:
+        from .creation import array
+
+        return array, (np.array(self._host()),)
+
+    def __copy__(self) -> Array:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return self.copy()
+
+    def copy(self, order: Any = "C") -> Array:
+        """A copy of the array."""
+        e = self._read()
+        return Array(export.snapshot(e) if export.is_shared(e) else e)
+
+    def fill(self, value: Any) -> None:
+        """Set every element to a scalar."""
+        self[...] = value
+
+    def astype(
+        self,
+        dtype: Any,
+        order: str = "K",
+        casting: Any = "unsafe",
+        subok: bool = True,
+        copy: bool = True,
+        *,
+        device: Any = None,
+    ) -> Array:
+        """The array with its elements cast to another type."""
+        from .dtypes import canonical
+
+        to = canonical(dtype)
+        if to == self.dtype:
+            return self.copy() if copy else self
+        if casting != "unsafe" and not np.can_cast(self.dtype, to, casting):
+            raise TypeError(f"Cannot cast array data from {self.dtype!r} to {to!r} according to the rule {casting!r}")
+        return lazy(cast(self._read(), to))
+
+    def block_until_ready(self) -> Array:
+        """Compute the array; returns it."""
+        flush.evaluate([self._read()])
+        return self
+
+    # -- operators ----------------------------------------------------------------------------------------------------
+    __hash__ = None  # type: ignore[assignment]
+
+    __add__ = _binary("add")
+    __radd__ = _binary("add", True)
+    __sub__ = _binary("subtract")
+    __rsub__ = _binary("subtract", True)
+    __mul__ = _binary("multiply")
+    __rmul__ = _binary("multiply", True)
+    __truediv__ = _binary("divide")
+    __rtruediv__ = _binary("divide", True)
+    __floordiv__ = _binary("floor_divide")
+    __rfloordiv__ = _binary("floor_divide", True)
+    __mod__ = _binary("remainder")
+    __rmod__ = _binary("remainder", True)
+    __pow__ = power
+    __rpow__ = _binary("power", True)
+    __and__ = _binary("bitwise_and")
+    __rand__ = _binary("bitwise_and", True)
+    __or__ = _binary("bitwise_or")
+    __ror__ = _binary("bitwise_or", True)
+    __xor__ = _binary("bitwise_xor")
+    __rxor__ = _binary("bitwise_xor", True)
+    __lshift__ = _binary("left_shift")
+    __rlshift__ = _binary("left_shift", True)
+    __rshift__ = _binary("right_shift")
+    __rrshift__ = _binary("right_shift", True)
+    __matmul__ = _matmul
+    __rmatmul__ = _rmatmul
+
+    __eq__ = _binary("equal")  # type: ignore[assignment]
+    __ne__ = _binary("not_equal")  # type: ignore[assignment]
+    __lt__ = _binary("less")
+    __le__ = _binary("less_equal")
+    __gt__ = _binary("greater")
+    __ge__ = _binary("greater_equal")
+
+    __neg__ = _unary("negative")
+    __pos__ = _unary("positive")
+    __abs__ = _unary("absolute")
+    __invert__ = _unary("invert")
+
+    __iadd__ = _inplace("add")
+    __isub__ = _inplace("subtract")
+    __imul__ = _inplace("multiply")
+    __itruediv__ = _inplace("divide")
+    __ifloordiv__ = _inplace("floor_divide")
+    __imod__ = _inplace("remainder")
+    __ipow__ = _ipower
+    __iand__ = _inplace("bitwise_and")
+    __ior__ = _inplace("bitwise_or")
+    __ixor__ = _inplace("bitwise_xor")
+    __ilshift__ = _inplace("left_shift")
+    __irshift__ = _inplace("right_shift")
+    __imatmul__ = _imatmul
+
+    def __divmod__(self, other: Any) -> tuple[Array, Array]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Array, Array]:
+        return other // self, other % self

@@ -1,0 +1,436 @@
+"""Making arrays."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .array import Array
+from .compiler.expr import iota, scalar
+from .compiler.ops import TABLE
+from .dtypes import bfloat16, bool_, canonical, float16, float32, float64, int64, operand_type, result_type
+from .elementwise import cast_to
+from .indexing import nonzero
+from .operands import (
+    SCALARS,
+    as_array,
+    as_expr,
+    cast,
+    constant,
+    elementwise,
+    from_numpy,
+    shape_tuple,
+    to_numpy,
+)
+from .runtime.device import Device
+
+__all__ = [
+    "asarray", "array", "asanyarray", "ascontiguousarray", "copy", "astype", "from_dlpack", "frombuffer", "fromiter",
+    "fromfunction", "full", "zeros", "ones", "empty", "zeros_like", "ones_like", "empty_like", "full_like", "arange",
+    "linspace", "logspace", "geomspace", "eye", "identity", "tri", "tril", "triu", "diag", "diagflat", "vander",
+    "meshgrid", "indices", "tril_indices", "triu_indices",
+]  # fmt: skip
+
+
+def _on(device: Any) -> None:
+    """Check that a device exists."""
+    if device is not None:
+        Device(device)
+
+
+def asarray(
+    a: Any, /, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None, like: Any = None
+) -> Array:
+    """An Array of an array-like's elements.
+
+    Parameters
+    ----------
+    a : array_like
+        An Array, a NumPy array, a scalar, a nested sequence of them, or an object that exports its memory.
+    dtype : dtype, optional
+    order : {"C", "K", "A", "F"}, optional
+        Has no effect.
+    device : Device or str, optional
+    copy : bool, optional
+        NumPy arrays are copied unless it is False; an Array is only copied if it is True.
+
+    Returns
+    -------
+    Array
+    """
+    _on(device)
+    to = None if dtype is None else canonical(dtype)
+    if isinstance(a, Array):
+        if to is not None and to != a.dtype:
+            if copy is False:
+                raise ValueError("a change of dtype needs a copy")
+            return a.astype(to)
+        return a.copy() if copy else a
+    if copy is False:
+        from .export import adopt
+
+        if type(a) in SCALARS or isinstance(a, list | tuple | np.generic):
+            raise ValueError("this cannot become an Array without a copy")
+        x = a if isinstance(a, np.ndarray) else np.from_dlpack(a) if hasattr(a, "__dlpack__") else np.asarray(a)
+        if to is not None and x.dtype != to:
+            raise ValueError("a change of dtype needs a copy")
+        return adopt(x)
+    if type(a) in SCALARS and to is not None:
+        if (to.kind in "iu" and type(a) is complex) or (to.kind not in "cb" and type(a) is complex):
+            raise TypeError(f"cannot convert a complex number to {to}")
+        return Array(scalar(np.asarray(a, to)[()], to))
+    if to is not None and not isinstance(a, np.ndarray) and isinstance(a, list | tuple):
+        e = as_expr(a) if _has_array(a) else from_numpy(to_numpy(a, to))
+        return Array(cast(e, to))
+    e = as_expr(a)
+    return Array(e if to is None else cast(e, to))
+
+
+def _has_array(x: Any) -> bool:
+    return any(isinstance(i, Array) or (isinstance(i, list | tuple) and _has_array(i)) for i in x)
+
+
+def array(
+    object: Any,
+    dtype: Any = None,
+    *,
+    copy: bool | None = True,
+    order: Any = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+    device: Any = None,
+    like: Any = None,
+) -> Array:
+    """A new Array of an array-like's elements, with at least `ndmin` axes."""
+    result = asarray(object, dtype, device=device, copy=copy)
+    return result[(None,) * (ndmin - result.ndim)] if result.ndim < ndmin else result
+
+
+def asanyarray(a: Any, dtype: Any = None, **kwargs: Any) -> Array:
+    """An Array of an array-like's elements."""
+    return asarray(a, dtype, **kwargs)
+
+
+ascontiguousarray = asanyarray
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
+    """The array with its elements cast to another type."""
+    _on(device)
+    return as_array(x).astype(dtype, copy=copy)
+
+
+def copy(a: Any, order: Any = "K", subok: bool = False) -> Array:
+    """A copy of an array."""
+    return as_array(a).copy()
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+    """An Array of the elements of another library's array; shares its memory only if `copy` is False."""
+    _on(device)
+    if isinstance(x, Array):
+        return x.copy() if copy else x
+    return asarray(np.from_dlpack(x), copy=False if copy is False else None)
+
+
+def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
+    """A 1-d Array of the elements in a buffer's bytes."""
+    return asarray(np.frombuffer(buffer, canonical(dtype), count, offset))
+
+
+def fromiter(iter: Any, dtype: Any, count: int = -1) -> Array:
+    """A 1-d Array of an iterable's elements."""
+    return asarray(np.fromiter(iter, canonical(dtype), count))
+
+
+def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any) -> Array:
+    """An Array computed from its index arrays."""
+    return function(*indices(shape, dtype), **kwargs)
+
+
+# -- constants --------------------------------------------------------------------------------------------------------
+def full(
+    shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None
+) -> Array:
+    """An array of one value."""
+    _on(device)
+    shape = shape_tuple(shape)
+    if type(fill_value) in SCALARS:
+        to = canonical(type(fill_value) if dtype is None else dtype)
+        return Array(constant(np.asarray(fill_value, to)[()], to, shape))
+    e = as_expr(fill_value)
+    from .manipulation import broadcast_to
+
+    return broadcast_to(Array(e if dtype is None else cast(e, canonical(dtype))), shape).copy()
+
+
+def zeros(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None) -> Array:
+    """An array of zeros."""
+    _on(device)
+    return Array(constant(0, canonical(dtype), shape_tuple(shape)))
+
+
+def ones(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None) -> Array:
+    """An array of ones."""
+    _on(device)
+    return Array(constant(1, canonical(dtype), shape_tuple(shape)))
+
+
+empty = zeros
+
+
+def _like(a: Any, dtype: Any, shape: Any) -> tuple[Any, np.dtype]:
+    x = as_array(a)
+    return (x.shape if shape is None else shape_tuple(shape)), (x.dtype if dtype is None else canonical(dtype))
+
+
+def zeros_like(
+    a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Array:
+    """An array of zeros, of another array's shape and dtype."""
+    return zeros(*_like(a, dtype, shape), device=device)
+
+
+def ones_like(
+    a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Array:
+    """An array of ones, of another array's shape and dtype."""
+    return ones(*_like(a, dtype, shape), device=device)
+
+
+empty_like = zeros_like
+
+
+def full_like(
+    a: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: Any = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> Array:
+    """An array of one value, of another array's shape and dtype."""
+    shape, dtype = _like(a, dtype, shape)
+    return full(shape, fill_value, dtype, device=device)
+
+
+# -- ranges -----------------------------------------------------------------------------------------------------------
+def arange(
+    start: Any, /, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None, like: Any = None
+) -> Array:
+    """Evenly spaced numbers from `start` (0 if it is the only argument) up to `stop`, which is left out.
+
+    Element i is start + i * ((start + step) - start), as in NumPy.
+    """
+    _on(device)
+    plain = lambda x: x.item() if isinstance(x, Array | np.ndarray) else x
+    start, stop, step = plain(start), plain(stop), plain(step)
+    if step is None:
+        step = 1
+    if stop is None:
+        start, stop = 0, start
+    if not all(isinstance(x, int | float | complex | np.generic) for x in (start, stop, step)):
+        raise TypeError("arange takes numbers")
+    to = canonical(dtype) if dtype is not None else result_type(*(_strong(x) for x in (start, stop, step)))
+    if to == bool_:
+        return asarray(np.arange(start, stop, step, dtype=to))
+    if step == 0:
+        raise ZeroDivisionError("division by zero")
+    if all(isinstance(x, int | np.integer) for x in (start, stop, step)):
+        start, stop, step = int(start), int(stop), int(step)
+        n = len(range(start, stop, step))
+    else:
+        span = (stop - start) / step
+        if isinstance(span, complex):
+            n = max(math.ceil(min(span.real, span.imag)), 0)
+        else:
+            if math.isnan(span):
+                raise ValueError("arange: cannot compute length")
+            n = max(math.ceil(span), 0)
+    if not n:
+        return zeros((0,), to)
+    # As NumPy: both ends of the first step are rounded to the type, narrow floats are computed in float32.
+    wide = float32 if to in (float16, bfloat16) else to
+    first, second = (np.asarray(x).astype(to).astype(wide)[()] for x in (start, start + step))
+    with np.errstate(over="ignore"):
+        delta = second - first
+    result = Array(cast(iota(n), wide)) * Array(scalar(delta, wide))
+    if first != 0 or wide.kind in "fc":
+        result = Array(scalar(first, wide)) + result
+    return cast_to(result, to)
+
+
+def _strong(x: Any) -> np.dtype:
+    t = operand_type(x)
+    return t if isinstance(t, np.dtype) else canonical(t)
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
+    """`num` evenly spaced numbers over an interval."""
+    from .elementwise import floor, where  # type: ignore[attr-defined]
+    from .manipulation import moveaxis, reshape
+
+    _on(device)
+    if num < 0:
+        raise ValueError(f"Number of samples, {num}, must be non-negative.")
+    div = num - 1 if endpoint else num
+    low, high = as_array(start), as_array(stop)
+    compute = result_type(low.dtype, high.dtype, float64)
+    to = compute if dtype is None else canonical(dtype)
+    low, high = low.astype(compute), high.astype(compute)
+    delta = high - low
+    position = reshape(arange(num, dtype=compute), (-1,) + (1,) * delta.ndim)
+    step = delta / div if div > 0 else delta * np.nan
+    if div > 0:
+        result = position * step
+        # Where the step underflows to 0, divide after the product.
+        if not delta.ndim and isinstance(start, int | float) and isinstance(stop, int | float):
+            if (stop - start) / div == 0:
+                result = position / div * delta
+        else:
+            result = where(step == 0, position / div * delta, result)
+    else:
+        result = position * delta
+    result = result + low
+    if endpoint and num > 1:
+        last = reshape(arange(num), (-1,) + (1,) * delta.ndim) == num - 1
+        result = where(last, high, result)
+    if to.kind in "iu":
+        result = floor(result)
+    result = cast_to(result, to)
+    if axis:
+        result = moveaxis(result, 0, axis)
+    return (result, step) if retstep else result
+
+
+def logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
+) -> Array:
+    """Numbers evenly spaced on a logarithmic scale."""
+    result = elementwise(TABLE["power"], base, linspace(start, stop, num, endpoint, axis=axis))
+    return result if dtype is None else cast_to(result, canonical(dtype))
+
+
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None) -> Array:
+    """Numbers in geometric progression; computed on the host."""
+    return asarray(np.geomspace(np.asarray(start), np.asarray(stop), num, endpoint), dtype)
+
+
+# -- matrices and grids -----------------------------------------------------------------------------------------------
+def _triangle(n: int, m: int, k: int) -> Array:
+    """Whether column - row <= k."""
+    return arange(m) - arange(n)[:, None] <= k
+
+
+def eye(
+    N: int, M: int | None = None, /, k: int = 0, dtype: Any = None, order: Any = "C", *, device: Any = None
+) -> Array:
+    """A matrix with ones on a diagonal."""
+    _on(device)
+    n, m = int(N), int(N if M is None else M)
+    if n < 0 or m < 0:
+        raise ValueError("negative dimensions are not allowed")
+    return cast_to(arange(m) - arange(n)[:, None] == int(k), canonical(dtype))
+
+
+def identity(n: int, dtype: Any = None) -> Array:
+    """The identity matrix."""
+    return eye(n, dtype=dtype)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
+    """A matrix with ones at and below a diagonal."""
+    return cast_to(_triangle(N, N if M is None else M, k), canonical(dtype))
+
+
+def tril(m: Any, /, k: int = 0) -> Array:
+    """The lower triangle, zeros above the diagonal `k`."""
+    x = as_array(m)
+    if x.ndim < 2:
+        raise ValueError("tril takes arrays of at least two axes")
+    return elementwise(TABLE["where"], _triangle(*x.shape[-2:], k), x, Array(constant(0, x.dtype)))
+
+
+def triu(m: Any, /, k: int = 0) -> Array:
+    """The upper triangle, zeros below the diagonal `k`."""
+    x = as_array(m)
+    if x.ndim < 2:
+        raise ValueError("triu takes arrays of at least two axes")
+    return elementwise(TABLE["where"], _triangle(*x.shape[-2:], k - 1), Array(constant(0, x.dtype)), x)
+
+
+def diag(v: Any, k: int = 0) -> Array:
+    """A matrix with a diagonal, or the diagonal of a matrix (a view)."""
+    from .manipulation import diagonal
+
+    x = as_array(v)
+    if x.ndim == 2:
+        return diagonal(x, k)
+    if x.ndim != 1:
+        raise ValueError("Input must be 1- or 2-d.")
+    n = x.shape[0] + abs(k)
+    result = zeros((n, n), x.dtype)
+    diagonal(result, k)[...] = x
+    return result
+
+
+def diagflat(v: Any, k: int = 0) -> Array:
+    """A matrix with the flattened array on a diagonal."""
+    from .manipulation import ravel
+
+    return diag(ravel(as_array(v)), k)
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
+    """Vandermonde matrix: powers of a vector as columns."""
+    x = as_array(x)
+    n = x.shape[0] if N is None else N
+    powers = arange(n) if increasing else arange(n - 1, -1, -1)
+    return elementwise(TABLE["power"], x[:, None], cast_to(powers, result_type(x.dtype, int64)))
+
+
+def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[Array, ...]:
+    """Coordinate arrays of a grid, from the vectors along its axes."""
+    from .manipulation import broadcast_arrays, reshape, swapaxes
+
+    if indexing not in ("xy", "ij"):
+        raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
+    n = len(xi)
+    grids = [reshape(as_array(x), (1,) * k + (-1,) + (1,) * (n - k - 1)) for k, x in enumerate(xi)]
+    if indexing == "xy" and n > 1:
+        grids = [swapaxes(g, 0, 1) for g in grids]
+    if sparse:
+        return tuple(g.copy() if copy else g for g in grids)
+    return tuple(g.copy() if copy else g for g in broadcast_arrays(*grids))
+
+
+def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
+    """Index arrays of a grid, stacked along a new first axis."""
+    from .manipulation import stack
+
+    grids = meshgrid(*(arange(n, dtype=dtype) for n in shape_tuple(dimensions)), indexing="ij", sparse=sparse)
+    return grids if sparse else stack(grids)
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
+    """Positions of the lower triangle."""
+    return nonzero(_triangle(n, n if m is None else m, k))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
+    """Positions of the upper triangle."""
+    return nonzero(~_triangle(n, n if m is None else m, k - 1))

@@ -1,0 +1,142 @@
+"""Dtypes, which are NumPy's (bfloat16 is ml_dtypes'), and the questions one asks of them."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from . import array
+from .compiler import dtypes
+from .compiler.ops import OperandType, promote
+
+__all__ = [
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
+    "float64", "complex64", "complex128", "bool_", "intp", "uintp", "int_", "uint", "half", "single", "double",
+    "csingle", "cdouble", "byte", "ubyte", "short", "ushort", "intc", "uintc", "longlong", "ulonglong", "long", "ulong",
+    "result_type", "promote_types", "can_cast", "isdtype", "finfo", "iinfo",
+]  # fmt: skip
+
+#: Every supported dtype to the one object that stands for it, so that dtypes can be compared by identity.
+CANONICAL: dict[np.dtype, np.dtype] = {d: d for d in dtypes.NUMPY.values()}
+
+(
+    bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64, complex64,
+    complex128,
+) = (dtypes.NUMPY[n] for n in (
+    "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64", "c64", "c128",
+))  # fmt: skip
+bool_ = bool
+intp, uintp, int_, uint, half, single, double = int64, uint64, int64, uint64, float16, float32, float64
+csingle, cdouble, byte, ubyte, short, ushort = complex64, complex128, int8, uint8, int16, uint16
+intc, uintc, longlong, ulonglong, long, ulong = int32, uint32, int64, uint64, int64, uint64
+
+
+def canonical(dtype: Any) -> np.dtype:
+    """The supported dtype that `dtype` names; TypeError if there is none."""
+    found = CANONICAL.get(dtype) if isinstance(dtype, np.dtype) else None
+    if found is not None:
+        return found
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return bfloat16
+    if dtype is None:
+        return float64
+    d = np.dtype(dtype)
+    found = CANONICAL.get(d) or CANONICAL.get(d.newbyteorder("="))
+    if found is None:
+        raise TypeError(f"blockarray does not support dtype {d}")
+    return found
+
+
+def operand_type(x: Any) -> OperandType:
+    """The type by which an array, dtype or scalar takes part in promotion."""
+    if isinstance(x, array.Array):
+        return x.dtype
+    if type(x) in (int_type, float, complex, bool_type):
+        return type(x)
+    if isinstance(x, np.ndarray | np.generic):
+        return canonical(x.dtype)
+    return canonical(x)
+
+
+int_type, bool_type = builtins.int, builtins.bool
+
+
+def result_type(*arrays_and_dtypes: Any) -> np.dtype:
+    """The dtype that arrays, dtypes and Python scalars are promoted to together."""
+    if not arrays_and_dtypes:
+        raise ValueError("at least one array or dtype is required")
+    return CANONICAL[promote(*map(operand_type, arrays_and_dtypes))]
+
+
+def promote_types(type1: Any, type2: Any) -> np.dtype:
+    """The smallest dtype that both dtypes can be cast to safely."""
+    return CANONICAL[promote(canonical(type1), canonical(type2))]
+
+
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool_type:
+    """Whether a cast between dtypes may happen under a rule."""
+    source = from_.dtype if isinstance(from_, array.Array) else canonical(from_)
+    return np.can_cast(source, canonical(to), casting)
+
+
+def isdtype(dtype: Any, kind: Any) -> bool_type:
+    """Whether a dtype is of a kind, such as "real floating", or one of several."""
+    d = canonical(dtype)
+    if isinstance(kind, tuple):
+        return any(isdtype(d, k) for k in kind)
+    if isinstance(kind, str) and kind in _KINDS:
+        return _kind(d) in _KINDS[kind]
+    if isinstance(kind, str):
+        raise ValueError(f"unrecognized data type kind {kind!r}")
+    return d == canonical(kind)
+
+
+_KINDS = {
+    "bool": "b", "signed integer": "i", "unsigned integer": "u", "integral": "iu", "real floating": "f",
+    "complex floating": "c", "numeric": "iufc",
+}  # fmt: skip
+
+
+def _kind(dtype: np.dtype) -> str:
+    return "f" if dtype == bfloat16 else dtype.kind
+
+
+class FloatInfo:
+    """Limits of a floating-point type, as Python floats.
+
+    Attributes
+    ----------
+    bits : int
+    eps, max, min, smallest_normal, smallest_subnormal, tiny, resolution : float
+    dtype : numpy.dtype
+    """
+
+    def __init__(self, dtype: np.dtype) -> None:
+        info = ml_dtypes.finfo(dtype) if dtype == bfloat16 else np.finfo(dtype)
+        self.dtype = bfloat16 if dtype == bfloat16 else canonical(np.dtype(info.dtype))
+        self.bits = info.bits
+        self.eps = float(info.eps)
+        self.max = float(info.max)
+        self.min = float(info.min)
+        self.smallest_normal = self.tiny = float(info.smallest_normal)
+        self.smallest_subnormal = float(info.smallest_subnormal)
+        self.resolution = float(info.resolution)
+
+    def __repr__(self) -> str:
+        return f"finfo(resolution={self.resolution}, min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+def finfo(type: Any, /) -> FloatInfo:
+    """Limits of a floating-point or complex type."""
+    d = type.dtype if isinstance(type, array.Array) else canonical(type)
+    if _kind(d) not in "fc":
+        raise ValueError(f"data type {d} not inexact")
+    return FloatInfo(d)
+
+
+def iinfo(type: Any, /) -> np.iinfo:
+    """Limits of an integer type."""
+    return np.iinfo(type.dtype if isinstance(type, array.Array) else canonical(type))

@@ -1,0 +1,187 @@
+"""Memory that NumPy and others see too.
+
+`__array__` hands out the array's own memory, read-only.  While anybody holds it, writes to the array run at once and in
+that memory, so that the outside sees them; an expression that was recorded before keeps the old elements, which move to
+another block.  Memory that the outside may write to (an import with copy=False, DLPack) is read only by operations that
+run at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import array, flush
+from .compiler.expr import BUFFER, SCALAR, Expr, Shape, contiguous_strides, view
+from .operands import from_numpy
+from .runtime.memory import Buffer, allocate, as_numpy, wrap
+
+if TYPE_CHECKING:
+    from .array import Array, Storage
+
+
+class Export:
+    """What NumPy arrays over a storage's memory keep alive."""
+
+    __slots__ = ("buffer", "__weakref__")
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return self.buffer.__array_interface__
+
+
+def host(e: Expr) -> np.ndarray:
+    """The elements of an expression, computed if need be; read-only, and for the moment only."""
+    if e.op is SCALAR:
+        return np.asarray(e.attrs)
+    if e.op is not BUFFER:
+        flush.evaluate([e])
+    buf, offset, strides = e.attrs
+    return as_numpy(buf, e.dtype, offset, e.shape, strides, False)
+
+
+def snapshot(e: Expr) -> Expr:
+    """A leaf with a copy of the elements of an expression."""
+    x = host(e)
+    buf = wrap(x, copy=True)
+    return Expr(BUFFER, (), (buf, 0, contiguous_strides(e.shape)), e.shape, e.dtype, 0)
+
+
+def is_shared(e: Expr) -> bool:
+    """Whether the outside sees the memory of a leaf."""
+    return e.op is BUFFER and e.attrs[0].pinned
+
+
+def readonly(a: Array) -> np.ndarray:
+    """The array's memory as a read-only NumPy array."""
+    result = _exported(a)
+    result.flags.writeable = False
+    return result
+
+
+def writable(a: Array) -> np.ndarray:
+    """The array's memory as a NumPy array that may be written to; from now on readers of the array run at once."""
+    storage = a._share()
+    holder = _pin(storage)
+    if _holders(storage) > _sole():
+        _move(storage, holder)
+    storage.expr.depth = array.LIMIT + 1
+    return _exported(a)
+
+
+def adopt(x: np.ndarray) -> Array:
+    """An Array over a NumPy array's memory."""
+    from .dtypes import canonical
+
+    dtype = canonical(x.dtype)
+    if dtype != x.dtype or any(s % x.itemsize for s in x.strides):
+        raise ValueError("this array cannot be used without a copy")
+    strides = tuple(s // x.itemsize for s in x.strides)
+    offset = -sum(min(s * (n - 1), 0) for s, n in zip(strides, x.shape)) if x.size else 0
+    buf = wrap(x)
+    result = array.Array(Expr(BUFFER, (), (buf, offset, strides), x.shape, dtype, array.LIMIT + 1))
+    if x.flags.writeable:
+        holder = Export(buf)
+        result._share().export = lambda: holder
+    return result
+
+
+def write(storage: Storage, offset: int, strides: Shape, value: Expr) -> bool:
+    """Write `value` to a window of exported memory; False if nobody outside looks at it any more."""
+    assert storage.export is not None
+    holder = storage.export()
+    if holder is None:
+        storage.export = None
+        if storage.expr.op is BUFFER:
+            storage.expr.attrs[0].pinned = False
+        return False
+    source = host(value)
+    if _holders(storage) > _sole():
+        _move(storage, holder)
+    target = view(storage.expr, offset, strides, value.shape)
+    if target.op is BUFFER:
+        buf, start, steps = target.attrs
+        as_numpy(buf, target.dtype, start, target.shape, steps)[...] = source
+    else:
+        # A window that cuts across the rows of a foreign array: by way of a contiguous copy.
+        whole = storage.expr
+        buf, start, steps = whole.attrs
+        memory = as_numpy(buf, whole.dtype, start, whole.shape, steps)
+        copy = memory.copy()
+        bytes_ = tuple(s * copy.itemsize for s in strides)
+        np.ndarray(value.shape, copy.dtype, copy, offset * copy.itemsize, bytes_)[...] = source
+        memory[...] = copy
+    return True
+
+
+def _exported(a: Array) -> np.ndarray:
+    storage = a._share()
+    holder = _pin(storage)
+    window = a._read()
+    if window.op is not BUFFER:
+        # Only a window across the rows of a foreign array: there is no such NumPy array.
+        return host(window).copy()
+    _, offset, strides = window.attrs
+    size = window.dtype.itemsize
+    steps = tuple(s * size for s in strides)
+    return np.ndarray(window.shape, window.dtype, np.asarray(holder), offset * size, steps)
+
+
+def _pin(storage: Storage) -> Export:
+    """The storage's export, made if nobody holds one."""
+    holder = storage.export() if storage.export is not None else None
+    if holder is not None:
+        return holder
+    e = storage.expr
+    if e.op is SCALAR:
+        e = from_scalar(e)
+    elif e.op is not BUFFER:
+        flush.evaluate([e])
+    if e.attrs[0].pinned or e.attrs[2] != contiguous_strides(e.shape):
+        e = snapshot(e)
+    storage.expr = e
+    holder = Export(e.attrs[0])
+    holder.buffer.pinned = True
+    storage.export = weakref.ref(holder)
+    return holder
+
+
+def from_scalar(e: Expr) -> Expr:
+    """A leaf in memory with a host value."""
+    return Expr(BUFFER, (), (wrap(np.asarray(e.attrs), copy=True), 0, ()), (), e.dtype, 0)
+
+
+def _holders(storage: Storage) -> int:
+    """A count of references to the storage's memory; `_sole()` if no other expression uses it."""
+    e = storage.expr
+    return sys.getrefcount(e) + sys.getrefcount(e.attrs[0])
+
+
+def _move(storage: Storage, holder: Export) -> None:
+    """Leave a copy of the elements to the other users of the memory, and the memory to the storage."""
+    e = storage.expr
+    old: Buffer = e.attrs[0]
+    copy = allocate(old.nbytes)
+    np.asarray(copy)[...] = np.asarray(old)
+    kept = Buffer(old.address, old.nbytes, old.device, True, old.owner, old.capacity)
+    old.address, old.owner, old.capacity, old.pinned = copy.address, copy.owner, copy.capacity, False
+    copy.capacity = 0  # its block belongs to `old` now
+    holder.buffer = kept
+    storage.expr = Expr(BUFFER, (), (kept, *e.attrs[1:]), e.shape, e.dtype, e.depth)
+
+
+@cache
+def _sole() -> int:
+    """What `_holders` counts for memory that only a storage and its export use."""
+    storage = array.Storage(from_numpy(np.zeros(1)))
+    holder = Export(storage.expr.attrs[0])
+    count = _holders(storage)
+    del holder
+    return count

@@ -1,0 +1,40 @@
+"""Fourier transforms, which a library computes on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .array import Array
+from .dtypes import canonical
+from .host import at_once
+from .operands import as_array
+
+
+def _make(name: str) -> Any:
+    numpy_function = getattr(np.fft, name)
+
+    def function(x: Any, /, *args: Any, **kwargs: Any) -> Array:
+        return at_once(lambda v: numpy_function(v, *args, **kwargs), (as_array(x),))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{(numpy_function.__doc__ or '').strip().splitlines()[0]}  Arguments as in numpy.fft.{name}."
+    return function
+
+
+__all__ = [
+    "fft", "ifft", "fftn", "ifftn", "rfft", "irfft", "rfftn", "irfftn", "hfft", "ihfft", "fft2", "ifft2", "rfft2",
+    "irfft2", "fftshift", "ifftshift", "fftfreq", "rfftfreq",
+]  # fmt: skip
+globals().update({name: _make(name) for name in __all__ if "freq" not in name})
+
+
+def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Array:
+    """Frequencies of a transform's elements."""
+    return as_array(np.fft.fftfreq(n, d).astype(np.float64 if dtype is None else canonical(dtype)))
+
+
+def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Array:
+    """Frequencies of a real transform's elements."""
+    return as_array(np.fft.rfftfreq(n, d).astype(np.float64 if dtype is None else canonical(dtype)))

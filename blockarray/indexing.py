@@ -1,0 +1,481 @@
+"""Subscripts: basic keys make views, integer arrays gather and scatter, masks select."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import array
+from .compiler.expr import GATHER, SCATTER, Expr, Shape, broadcast, contiguous_strides, node, view
+from .compiler.ops import TABLE
+from .dtypes import bool_, int64
+from .operands import (
+    SCALARS,
+    as_expr,
+    assigned,
+    axis_index,
+    broadcast_shapes,
+    cast,
+    from_numpy,
+    to_numpy,
+)
+
+__all__ = [
+    "take", "take_along_axis", "put_along_axis", "nonzero", "argwhere", "flatnonzero", "compress",
+    "extract", "put", "unravel_index", "ix_",
+]  # fmt: skip
+
+_WHERE = TABLE["where"]
+_FULL = slice(None)
+
+
+class Window(NamedTuple):
+    """A strided window of a storage's elements."""
+
+    offset: int
+    strides: Shape
+    shape: Shape
+
+
+# -- basic keys -------------------------------------------------------------------------------------------------------
+def _plain(key: tuple[Any, ...]) -> list[Any] | None:
+    """The key with its integers as Python's, or None if it has an index array or a mask."""
+    result: list[Any] = []
+    for k in key:
+        t = type(k)
+        if t is int or t is slice or k is None or k is Ellipsis:
+            result.append(k)
+        elif t is array.Array:
+            if k.shape or k.dtype.kind not in "iu":
+                return None
+            result.append(int(k))
+        elif (
+            t is bool
+            or t is np.bool_
+            or isinstance(k, list | tuple)
+            or (t is np.ndarray and k.ndim)
+            or (t is np.ndarray and k.dtype.kind == "b")
+        ):
+            return None
+        else:
+            try:
+                result.append(k.__index__())
+            except (AttributeError, TypeError):
+                if t is float or isinstance(k, str | complex | np.inexact) or not hasattr(k, "__array__"):
+                    raise IndexError(
+                        "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean"
+                        " arrays are valid indices"
+                    ) from None
+                return None
+    return result
+
+
+def _window(key: Sequence[Any], shape: Shape, offset: int, strides: Shape) -> Window:
+    """The window of a window that a basic key names."""
+    ndim = len(shape)
+    taken = 0
+    fill = -1
+    for k in key:
+        if k is Ellipsis:
+            if fill >= 0:
+                raise IndexError("an index can only have a single ellipsis ('...')")
+            fill = 0
+        elif k is not None:
+            taken += 1
+    if taken > ndim:
+        raise IndexError(f"too many indices for array: array is {ndim}-dimensional, but {taken} were indexed")
+    new_shape: list[int] = []
+    new_strides: list[int] = []
+    axis = 0
+    for k in key:
+        t = type(k)
+        if t is int:
+            n = shape[axis]
+            if not -n <= k < n:
+                raise IndexError(f"index {k} is out of bounds for axis {axis} with size {n}")
+            offset += (k + n if k < 0 else k) * strides[axis]
+            axis += 1
+        elif t is slice:
+            start, stop, step = k.indices(shape[axis])
+            extent = len(range(start, stop, step))
+            if extent:
+                offset += start * strides[axis]
+            new_shape.append(extent)
+            new_strides.append(strides[axis] * step)
+            axis += 1
+        elif k is None:
+            new_shape.append(1)
+            new_strides.append(0)
+        else:
+            stop = axis + ndim - taken
+            new_shape.extend(shape[axis:stop])
+            new_strides.extend(strides[axis:stop])
+            axis = stop
+    new_shape.extend(shape[axis:])
+    new_strides.extend(strides[axis:])
+    return Window(offset, tuple(new_strides), tuple(new_shape))
+
+
+# -- index arrays -----------------------------------------------------------------------------------------------------
+class Advanced(NamedTuple):
+    """A key with index arrays, taken apart.
+
+    `window` has the indexed axes first, `count` of them, then the others; the result's indexed axes stand at `place`
+    among the others.
+    """
+
+    window: Window
+    indices: tuple[Expr, ...]
+    shape: Shape
+    place: int
+
+
+def _is_mask(k: Any) -> bool:
+    return k.dtype == bool_
+
+
+def _index_array(k: Any) -> array.Array | np.ndarray:
+    """An index or mask: an Array, or host data as a NumPy array."""
+    if isinstance(k, array.Array):
+        result: Any = k
+    else:
+        result = to_numpy(k)
+        if not result.size and result.dtype == np.float64 and not isinstance(k, np.ndarray):
+            result = result.astype(np.int64)
+    if result.dtype.kind not in "iub":
+        raise IndexError("arrays used as indices must be of integer (or boolean) type")
+    return result
+
+
+def _advanced(a: array.Array, key: tuple[Any, ...]) -> Advanced:
+    # Each item of the key with the number of axes it takes.
+    items: list[tuple[Any, int]] = []
+    for k in key:
+        t = type(k)
+        if k is None or k is Ellipsis:
+            items.append((k, 0))
+        elif t is int or t is slice:
+            items.append((k, 1))
+        elif t is not array.Array and t is not bool and not isinstance(k, list | tuple | np.ndarray | np.bool_):
+            items.append((k.__index__(), 1) if hasattr(k, "__index__") else (_index_array(k), 1))
+        else:
+            x = _index_array(k)
+            items.append((x, x.ndim if _is_mask(x) else 1))
+    shape = a.shape
+    taken = sum(n for _, n in items)
+    if taken > len(shape):
+        raise IndexError(f"too many indices for array: array is {len(shape)}-dimensional, but {taken} were indexed")
+    if sum(k is Ellipsis for k, _ in items) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    if not any(k is Ellipsis for k, _ in items):
+        items.append((Ellipsis, 0))
+    # Basic part: index arrays keep their axes for now.
+    basic: list[Any] = []
+    arrays: list[tuple[int, Expr]] = []  # (axis of the basic window, index)
+    fancy: list[bool] = []  # whether an item takes part in the placement
+    axis = 0  # of a
+    out = 0  # of the basic window
+    others_before = -1
+    others = 0
+    for k, n in items:
+        if k is Ellipsis:
+            fill = len(shape) - taken
+            basic.extend([_FULL] * fill)
+            axis, out, others = axis + fill, out + fill, others + fill
+            fancy.append(False)
+            continue
+        if k is None or type(k) is slice:
+            basic.append(k)
+            axis, out, others = axis + n, out + 1, others + 1
+            fancy.append(False)
+            continue
+        fancy.append(True)
+        if others_before < 0:
+            others_before = others
+        if type(k) is int:
+            basic.append(k)
+            axis += 1
+            continue
+        if _is_mask(k):
+            for j, (have, want) in enumerate(zip(k.shape, shape[axis : axis + n])):
+                if have != want:
+                    raise IndexError(
+                        f"boolean index did not match indexed array along axis {axis + j}; size of axis is {want} but"
+                        f" size of corresponding boolean axis is {have}"
+                    )
+            mask = k._host() if isinstance(k, array.Array) else k
+            if n == 0:
+                # A new axis, of extent 1 or 0.
+                basic.append(None)
+                arrays.append((out, from_numpy(np.zeros(int(mask), np.int64))))
+                out += 1
+                continue
+            for found in np.nonzero(mask):
+                basic.append(_FULL)
+                arrays.append((out, from_numpy(found)))
+                out += 1
+            axis += n
+            continue
+        if isinstance(k, np.ndarray):
+            extent = shape[axis]
+            if k.size:
+                low, high = int(k.min()), int(k.max())
+                if low < -extent or high >= extent:
+                    bad = low if low < -extent else high
+                    raise IndexError(f"index {bad} is out of bounds for axis {axis} with size {extent}")
+            index = from_numpy(k.astype(np.int64))
+        else:
+            index = cast(k._read(), int64)
+        basic.append(_FULL)
+        arrays.append((out, index))
+        axis, out = axis + 1, out + 1
+    window = _window(basic, shape, *a._window())
+    try:
+        common = broadcast_shapes(*(i.shape for _, i in arrays))
+    except ValueError:
+        spelled = " ".join(str(i.shape).replace(" ", "") for _, i in arrays)
+        raise IndexError(
+            f"shape mismatch: indexing arrays could not be broadcast together with shapes {spelled}"
+        ) from None
+    first, last = fancy.index(True), len(fancy) - 1 - fancy[::-1].index(True)
+    place = others_before if all(fancy[first : last + 1]) else 0
+    lead = [w for w, _ in arrays]
+    order = lead + [w for w in range(len(window.shape)) if w not in lead]
+    moved = Window(window.offset, tuple(window.strides[w] for w in order), tuple(window.shape[w] for w in order))
+    return Advanced(moved, tuple(broadcast(i, common) for _, i in arrays), common, place)
+
+
+def _move_axes(e: Expr, source: int, count: int, target: int) -> Expr:
+    """`e` with `count` axes from `source` on moved to `target`, counted among the other axes."""
+    if source == target or not count:
+        return e
+    axes = list(range(len(e.shape)))
+    block = axes[source : source + count]
+    rest = axes[:source] + axes[source + count :]
+    order = rest[:target] + block + rest[target:]
+    strides = contiguous_strides(e.shape)
+    return view(e, 0, tuple(strides[k] for k in order), tuple(e.shape[k] for k in order))
+
+
+def gather(x: Expr, indices: tuple[Expr, ...]) -> Expr:
+    """x[i0, ..., ik-1] for int64 indices of one shape."""
+    return node(GATHER, (x, *indices), None, indices[0].shape + x.shape[len(indices) :], x.dtype)
+
+
+def getitem(a: array.Array, key: Any) -> array.Array:
+    """a[key]."""
+    if type(key) is not tuple:
+        key = (key,)
+    plain = _plain(key)
+    if plain is not None:
+        return a._view(*_window(plain, a.shape, *a._window()))
+    adv = _advanced(a, key)
+    result = gather(a._region(*adv.window), adv.indices)
+    return array.lazy(_move_axes(result, 0, len(adv.shape), adv.place))
+
+
+def setitem(a: array.Array, key: Any, value: Any) -> None:
+    """a[key] = value."""
+    if type(key) is not tuple:
+        key = (key,)
+    plain = _plain(key)
+    if plain is not None:
+        window = _window(plain, a.shape, *a._window())
+        if type(value) is array.Array and a._storage is not None and value._storage is a._storage:
+            # The end of `a[key] += x`: the view has been written to already.
+            if value._window() == window[:2] and value.shape == window.shape:
+                return
+        a._assign(*window, assigned(value, a.dtype, window.shape))
+        return
+    if len(key) == 1 and _assign_masked(a, key[0], value):
+        return
+    adv = _advanced(a, key)
+    rest = adv.window.shape[len(adv.indices) :]
+    shape = (*rest[: adv.place], *adv.shape, *rest[adv.place :])
+    try:
+        e = assigned(value, a.dtype, shape)
+    except ValueError as error:
+        given = as_expr(value).shape
+        raise ValueError(
+            f"shape mismatch: value array of shape {given} could not be broadcast to indexing result of shape {shape}"
+        ) from error
+    e = _move_axes(e, adv.place, len(adv.shape), 0)
+    if 0 in e.shape:
+        return
+    new = node(SCATTER, (a._region(*adv.window), e, *adv.indices), "set", adv.window.shape, a.dtype)
+    a._assign(*adv.window, new)
+
+
+def _assign_masked(a: array.Array, mask: Any, value: Any) -> bool:
+    """a[mask] = value as a selection, if each position's value does not depend on how many there are."""
+    t = type(mask)
+    if t is not array.Array and t is not np.ndarray and t is not list:
+        return False
+    m = _index_array(mask)
+    shape = a.shape
+    if not _is_mask(m) or m.ndim > len(shape) or m.shape != shape[: m.ndim] or not m.ndim:
+        return False
+    rest = shape[m.ndim :]
+    if type(value) not in SCALARS:
+        value = as_expr(value)
+        if len(value.shape) > len(rest):
+            return False
+        value = array.Array(value)
+    new = assigned(value, a.dtype, rest)
+    old = a._read()
+    selected = as_expr(m)
+    spread = view(selected, 0, contiguous_strides(selected.shape) + (0,) * len(rest), shape)
+    a._assign(*a._window(), shape, node(_WHERE, (spread, broadcast(new, shape), old), None, shape, a.dtype))
+    return True
+
+
+# -- functions --------------------------------------------------------------------------------------------------------
+def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> array.Array:
+    """Elements along an axis (of the flattened array by default), in the shape of `indices`."""
+    from .manipulation import ravel
+    from .operands import as_array
+
+    x = as_array(a)
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = axis_index(axis, x.ndim)
+    n = x.shape[axis]
+    i = indices if isinstance(indices, array.Array) else to_numpy(indices)
+    if i.size == 0 and not isinstance(indices, array.Array | np.ndarray):
+        i = np.asarray(i, np.int64)
+    if i.dtype.kind not in "iu":
+        raise TypeError(f"Cannot cast array data from {i.dtype!r} to dtype('int64') according to the rule 'safe'")
+    if mode == "wrap":
+        i = i % n
+    elif mode == "clip":
+        from .elementwise import clip
+
+        i = clip(i, 0, n - 1)
+    elif mode != "raise":
+        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
+    if not i.ndim:
+        # A 0-d index array would be an integer, whose value decides on a view.
+        result = x[(_FULL,) * axis + (i[None],)]
+        result = result._view(*_window([_FULL] * axis + [0], result.shape, *result._window()))
+    else:
+        result = x[(_FULL,) * axis + (i,)]
+    if out is not None:
+        out._fill(result._read())
+        return out
+    return result
+
+
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> array.Array:
+    """Elements whose position along an axis `indices` gives; the other axes are matched."""
+    from .manipulation import ravel
+    from .operands import as_array
+
+    x = as_array(arr)
+    i = as_array(indices)
+    if i.dtype.kind not in "iu":
+        raise IndexError("`indices` must be an integer array")
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = axis_index(axis, x.ndim)
+    if x.ndim != i.ndim:
+        raise ValueError("`indices` and `arr` must have the same number of dimensions")
+    return x[_along(i, x.shape, axis)]
+
+
+def put_along_axis(arr: array.Array, indices: Any, values: Any, axis: int | None) -> None:
+    """Set the elements whose position along an axis `indices` gives."""
+    from .manipulation import reshape
+    from .operands import as_array
+
+    i = as_array(indices)
+    if axis is None:
+        arr, axis = reshape(arr, (-1,)), 0
+    axis = axis_index(axis, arr.ndim)
+    arr[_along(i, arr.shape, axis)] = values
+
+
+def _along(i: array.Array, shape: Shape, axis: int) -> tuple[Any, ...]:
+    """The key of index arrays that walks the other axes alongside `i`."""
+    from .creation import arange
+    from .manipulation import reshape
+
+    ndim = len(shape)
+    return tuple(
+        i if k == axis else reshape(arange(shape[k]), (1,) * k + (-1,) + (1,) * (ndim - k - 1)) for k in range(ndim)
+    )
+
+
+def nonzero(a: Any) -> tuple[array.Array, ...]:
+    """Positions of the elements that are not zero, an index array an axis; computes `a`."""
+    from .operands import as_array
+
+    x = as_array(a)
+    if not x.ndim:
+        raise ValueError("Calling nonzero on 0d arrays is not allowed. Use atleast_1d(scalar).nonzero() instead.")
+    return tuple(array.Array(from_numpy(i)) for i in np.nonzero(x._host()))
+
+
+def argwhere(a: Any) -> array.Array:
+    """Positions of the elements that are not zero, a row each; computes `a`."""
+    from .operands import as_array
+
+    return array.Array(from_numpy(np.argwhere(as_array(a)._host())))
+
+
+def flatnonzero(a: Any) -> array.Array:
+    """Positions in the flattened array of the elements that are not zero; computes `a`."""
+    from .operands import as_array
+
+    return array.Array(from_numpy(np.flatnonzero(as_array(a)._host())))
+
+
+def compress(condition: Any, a: Any, axis: int | None = None) -> array.Array:
+    """The slices along an axis where a condition holds; computes the condition."""
+    from .operands import as_array
+
+    keep = np.flatnonzero(as_array(condition)._host())
+    return take(a, keep, axis)
+
+
+def extract(condition: Any, arr: Any) -> array.Array:
+    """The elements where a condition holds; computes the condition."""
+    from .manipulation import ravel
+    from .operands import as_array
+
+    return take(ravel(as_array(arr)), np.flatnonzero(as_array(condition)._host()))
+
+
+def put(a: array.Array, ind: Any, v: Any) -> None:
+    """Set elements of the flattened array."""
+    from .manipulation import reshape
+    from .operands import as_array
+
+    i = as_array(ind)
+    values = as_array(v)
+    reshape(a, (-1,))[reshape(i, (-1,))] = values if values.size in (1, i.size) else np.resize(values._host(), i.size)
+
+
+def unravel_index(indices: Any, shape: Any) -> tuple[array.Array, ...]:
+    """Index arrays for positions in the flattened array."""
+    from .operands import as_array, shape_tuple
+
+    x = as_array(indices)
+    result = []
+    for n in reversed(shape_tuple(shape)):
+        result.append(x % n)
+        x = x // n
+    return tuple(reversed(result))
+
+
+def ix_(*args: Any) -> tuple[array.Array, ...]:
+    """Index arrays that select a cross product."""
+    from .manipulation import reshape
+    from .operands import as_array
+
+    result = []
+    for k, x in enumerate(map(as_array, args)):
+        i = nonzero(x)[0] if x.dtype == bool_ else x
+        result.append(reshape(i, (1,) * k + (-1,) + (1,) * (len(args) - k - 1)))
+    return tuple(result)

@@ -1,0 +1,62 @@
+"""What NumPy's own functions do when they meet an Array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .array import Array
+from .operands import as_array
+
+
+def _namespace(module: str) -> Any:
+    import blockarray
+
+    return blockarray.linalg if module.startswith("numpy.linalg") else blockarray
+
+
+#: Methods of ufuncs that a function of the namespace is equal to.
+_REDUCE = {
+    "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any",
+}  # fmt: skip
+_ACCUMULATE = {"add": "cumsum", "multiply": "cumprod"}
+
+
+def array_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A NumPy ufunc on Arrays: this library's function of the same name, else NumPy's on the host."""
+    out = kwargs.get("out")
+    # Into a NumPy array only NumPy can write.
+    ours = out is None or all(isinstance(o, Array) for o in (out if isinstance(out, tuple) else (out,)))
+    name = {
+        "__call__": ufunc.__name__, "reduce": _REDUCE.get(ufunc.__name__), "accumulate": _ACCUMULATE.get(ufunc.__name__)
+    }.get(method)  # fmt: skip
+    function = getattr(_namespace("numpy"), name, None) if name else None
+    if function is not None and ours:
+        if method != "__call__":
+            kwargs.setdefault("axis", 0)
+        return function(*inputs, **kwargs)
+    if not ours or out is None:
+        return getattr(ufunc, method)(*map(_plain, inputs), **{k: _plain(v) for k, v in kwargs.items()})
+    return NotImplemented
+
+
+def array_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A NumPy function on Arrays: this library's function of the same name, else NumPy's on the host."""
+    function = getattr(_namespace(func.__module__), func.__name__, None)
+    if callable(function):
+        return function(*args, **kwargs)
+    return func(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()})
+
+
+def _plain(x: Any) -> Any:
+    if isinstance(x, Array):
+        return np.asarray(x)
+    if isinstance(x, list | tuple):
+        return type(x)(map(_plain, x)) if type(x) in (list, tuple) else x
+    return x
+
+
+def asnumpy(a: Any) -> np.ndarray:
+    """A NumPy array of an array's elements; shares its memory where it can."""
+    return np.asarray(as_array(a))

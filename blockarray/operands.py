@@ -1,0 +1,251 @@
+"""From what a caller passes to expressions: conversion, casts, broadcasting, and the general way to record an op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import array, flush
+from .compiler.expr import BUFFER, SCALAR, Expr, Shape, broadcast, contiguous_strides, node, scalar, view
+from .compiler.ops import TABLE, Op, OperandType, compare_beyond, resolve
+from .dtypes import CANONICAL, bool_, canonical
+from .runtime.memory import wrap
+
+CAST = TABLE["cast"]
+#: Python's scalars, whose type only chooses a kind.
+SCALARS = (int, float, bool, complex)
+_NP_TYPES = (np.ndarray, np.generic)
+_HOST_TYPES = (*_NP_TYPES, list, tuple)
+
+
+def is_operand(x: Any) -> bool:
+    """Whether a binary operator takes `x`."""
+    kind = type(x)
+    return kind is array.Array or kind in SCALARS or (isinstance(x, _HOST_TYPES) and kind is not np.void)
+
+
+def from_numpy(x: np.ndarray) -> Expr:
+    """A leaf with a copy of a NumPy array's elements."""
+    dtype = canonical(x.dtype)
+    if not x.ndim:
+        return Expr(SCALAR, (), x.astype(dtype)[()], (), dtype, 0)
+    buf = wrap(x.astype(dtype, copy=False), copy=True)
+    return Expr(BUFFER, (), (buf, 0, contiguous_strides(x.shape)), x.shape, dtype, 0)
+
+
+def to_numpy(x: Any, dtype: Any = None) -> np.ndarray:
+    """A NumPy array of host data: (nested) sequences may hold Arrays."""
+    if isinstance(x, list | tuple):
+        x = _plain(x)
+    result = np.asarray(x, dtype)
+    if result.dtype == object or (result.dtype not in CANONICAL and result.dtype.newbyteorder("=") not in CANONICAL):
+        raise TypeError(f"blockarray does not support dtype {result.dtype}")
+    return result
+
+
+def _plain(x: Any) -> Any:
+    """Nested sequences with their Arrays turned into NumPy arrays."""
+    if isinstance(x, array.Array):
+        return x._host()
+    return [_plain(i) for i in x] if isinstance(x, list | tuple) else x
+
+
+def as_expr(x: Any) -> Expr:
+    """The value of an array-like; Python scalars get NumPy's default types."""
+    if type(x) is array.Array:
+        return x._read()
+    if isinstance(x, array.Array):
+        return x._read()
+    if not isinstance(x, (*_HOST_TYPES, *SCALARS)):
+        if hasattr(x, "__array__") or hasattr(x, "__array_interface__") or hasattr(x, "__buffer__"):
+            x = np.asarray(x)
+        elif hasattr(x, "__dlpack__"):
+            x = np.from_dlpack(x)
+        elif isinstance(x, bytes | bytearray | memoryview):
+            x = np.asarray(memoryview(x))
+        elif isinstance(x, range):
+            x = np.asarray(x)
+        else:
+            raise TypeError(f"cannot make an array of {type(x).__name__}")
+    if isinstance(x, list | tuple) and any(isinstance(i, array.Array) for i in x):
+        from .manipulation import stack
+
+        if all(isinstance(i, array.Array) for i in x):
+            return stack(x)._read()
+    return from_numpy(to_numpy(x))
+
+
+def as_array(x: Any) -> array.Array:
+    """`x` itself if it is an Array, else an Array of its elements."""
+    return x if isinstance(x, array.Array) else array.Array(as_expr(x))
+
+
+def cast(e: Expr, dtype: np.dtype) -> Expr:
+    """`e` converted to a dtype."""
+    if e.dtype is dtype or e.dtype == dtype:
+        return e
+    if e.op is SCALAR:
+        from .compiler.dtypes import cast_array
+
+        return scalar(cast_array(np.asarray(e.attrs, e.dtype), dtype)[()], dtype)
+    return node(CAST, (e,), None, e.shape, dtype)
+
+
+def constant(value: Any, dtype: np.dtype, shape: Shape = ()) -> Expr:
+    """A host value at every position."""
+    return broadcast(scalar(value, dtype), shape)
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape that arrays of these shapes are broadcast to.
+
+    Raises
+    ------
+    ValueError
+        If they cannot be broadcast together.
+    """
+    first = shapes[0] if shapes else ()
+    if all(s == first for s in shapes):
+        return first
+    result = [1] * max(map(len, shapes))
+    for shape in shapes:
+        for k in range(-len(shape), 0):
+            n = shape[k]
+            if n != 1:
+                if result[k] not in (1, n):
+                    spelled = " ".join(str(tuple(s)).replace(" ", "") for s in shapes)
+                    raise ValueError(f"operands could not be broadcast together with shapes {spelled}")
+                result[k] = n
+    return tuple(result)
+
+
+def weak_value(value: Any, dtype: np.dtype) -> Any:
+    """A Python scalar as one of a dtype; OverflowError if an integer does not fit."""
+    with np.errstate(all="ignore"):
+        return dtype.type(value)
+
+
+def elementwise(op: Op, *operands: Any, dtype: np.dtype | None = None) -> array.Array:
+    """Record an elementwise op on array-likes, with NumPy's promotion and broadcasting.
+
+    Parameters
+    ----------
+    op : Op
+    *operands
+    dtype : numpy.dtype, optional
+        Dtype to compute in, and of the result.
+    """
+    types: list[OperandType] = []
+    values: list[Any] = []
+    for x in operands:
+        if type(x) in SCALARS:
+            types.append(type(x))
+            values.append(x)
+        else:
+            e = as_expr(x)
+            types.append(e.dtype)
+            values.append(e)
+    if dtype is not None:
+        types = [dtype if isinstance(t, np.dtype) else t for t in types]
+        for v in values:
+            if isinstance(v, Expr) and not np.can_cast(v.dtype, dtype, "same_kind"):
+                raise TypeError(
+                    f"Cannot cast ufunc '{op.name}' input from {v.dtype!r} to {dtype!r} with casting rule 'same_kind'"
+                )
+    beyond = _beyond(op, types, values)
+    if beyond is not None:
+        return beyond
+    inputs, out = resolve(op, *types)
+    if dtype is not None and out != dtype and out != bool_:
+        inputs, out = resolve(op, *(dtype for _ in types))
+    shape = broadcast_shapes(*(v.shape if isinstance(v, Expr) else () for v in values))
+    cooked: list[Expr] = []
+    depth = 0
+    for v, t in zip(values, inputs):
+        t = CANONICAL[t]
+        e = cast(v, t) if isinstance(v, Expr) else scalar(weak_value(v, t), t)
+        if e.shape != shape:
+            e = broadcast(e, shape)
+        if e.depth > depth:
+            depth = e.depth
+        cooked.append(e)
+    result = Expr(op, tuple(cooked), None, shape, CANONICAL[out], depth + 1)
+    if depth >= array.LIMIT:
+        flush.bound(result)
+    return array.Array(result)
+
+
+def _beyond(op: Op, types: Sequence[OperandType], values: Sequence[Any]) -> array.Array | None:
+    """A comparison of an integer array with a Python int that its type cannot hold."""
+    if len(values) != 2:
+        return None
+    for name, k in ((op.name, 0), (_MIRROR.get(op.name, op.name), 1)):
+        dtype, value = types[k], values[1 - k]
+        if isinstance(dtype, np.dtype) and type(value) is int:
+            answer = compare_beyond(name, dtype, value)
+            if answer is not None:
+                return array.Array(constant(answer, bool_, values[k].shape))
+    return None
+
+
+_MIRROR = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
+
+
+def assigned(value: Any, dtype: np.dtype, shape: Shape) -> Expr:
+    """`value` as NumPy's assignment to elements of a dtype and shape converts it."""
+    if type(value) in SCALARS:
+        e = scalar(np.asarray(value, dtype)[()], dtype)
+    else:
+        e = cast(as_expr(value), dtype)
+    if e.shape == shape:
+        return e
+    given = e.shape
+    while len(e.shape) > len(shape) and e.shape[0] == 1:
+        e = view(e, 0, contiguous_strides(e.shape)[1:], e.shape[1:])
+    if len(e.shape) > len(shape) or any(n not in (1, m) for n, m in zip(reversed(e.shape), reversed(shape))):
+        raise ValueError(f"could not broadcast input array from shape {given} into shape {shape}")
+    return broadcast(e, shape)
+
+
+def axis_index(axis: Any, ndim: int) -> int:
+    """An axis counted from 0.
+
+    Raises
+    ------
+    numpy.exceptions.AxisError
+        If it is out of bounds.
+    """
+    k = _as_index(axis)
+    if not -ndim <= k < ndim:
+        raise np.exceptions.AxisError(k, ndim)
+    return k % ndim
+
+
+def _as_index(axis: Any) -> int:
+    try:
+        return axis.__index__()
+    except AttributeError:
+        raise TypeError(f"{type(axis).__name__!r} object cannot be interpreted as an integer") from None
+
+
+def axis_tuple(axis: Any, ndim: int, repeated: str = "duplicate value in 'axis'") -> tuple[int, ...]:
+    """Axes counted from 0; None means all of them."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = tuple(axis_index(a, ndim) for a in (axis if isinstance(axis, list | tuple) else (axis,)))
+    if len(set(axes)) != len(axes):
+        raise ValueError(repeated)
+    return axes
+
+
+def shape_tuple(shape: Any) -> Shape:
+    """A shape from an integer or a sequence of them."""
+    if isinstance(shape, list | tuple) or (hasattr(shape, "__iter__") and getattr(shape, "ndim", 1)):
+        result = tuple(_as_index(n) for n in shape)
+    else:
+        result = (_as_index(shape),)
+    if any(n < 0 for n in result):
+        raise ValueError("negative dimensions are not allowed")
+    return result

@@ -1,0 +1,550 @@
+"""Reductions and scans."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import numpy as np
+
+from .array import Array, lazy, method
+from .compiler.dtypes import BFLOAT16
+from .compiler.expr import Expr, Shape, contiguous_strides, node, view
+from .compiler.ops import TABLE, resolve
+from .dtypes import CANONICAL, canonical, float32, float64, int64
+from .elementwise import cast_to, finish
+from .operands import as_array, as_expr, axis_index, axis_tuple, cast, elementwise
+
+__all__ = [
+    "sum", "prod", "max", "min", "amax", "amin", "any", "all", "argmax", "argmin", "mean", "var", "std",
+    "count_nonzero", "ptp", "average", "nansum", "nanprod", "nanmax", "nanmin", "nanmean", "nanvar", "nanstd",
+    "nanargmax", "nanargmin", "cumsum", "cumprod", "cumulative_sum", "cumulative_prod", "diff",
+]  # fmt: skip
+
+_NARROW = (np.dtype(np.float16), BFLOAT16)
+
+
+def reduce(name: str, e: Expr, axes: tuple[int, ...], keepdims: bool = False) -> Expr:
+    """A reduction of the table over axes, in the dtype of `e`."""
+    axes = tuple(sorted(axes))
+    op = TABLE[name]
+    shape = tuple(n for k, n in enumerate(e.shape) if k not in axes)
+    _, out = resolve(op, e.dtype)
+    if name in ("sum", "prod"):
+        out = e.dtype
+    # Over no axes: the elements themselves.
+    result = node(op, (e,), axes, shape, CANONICAL[out]) if axes else cast(e, CANONICAL[out])
+    return keep(result, axes, e.shape) if keepdims else result
+
+
+def keep(result: Expr, axes: tuple[int, ...], shape: Shape) -> Expr:
+    """A reduction's result with the reduced axes put back, of extent 1."""
+    kept = tuple(1 if k in axes else n for k, n in enumerate(shape))
+    return view(result, 0, contiguous_strides(kept), kept)
+
+
+def _masked(e: Expr, where: Any, identity: Any) -> Expr:
+    """`e` with the positions left out that `where` leaves out."""
+    if where is True:
+        return e
+    return elementwise(TABLE["where"], where, Array(e), identity)._read()
+
+
+def _accumulating(name: str, combine: str, identity: int, doc: str) -> Any:
+    def function(
+        a: Any,
+        /,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = True,
+    ) -> Array:
+        e = as_expr(a)
+        axes = axis_tuple(axis, len(e.shape))
+        to = canonical(dtype) if dtype is not None else CANONICAL[resolve(TABLE[name], e.dtype)[1]]
+        result = lazy(reduce(name, _masked(cast(e, to), where, identity), axes, keepdims))
+        if initial is not None:
+            result = cast_to(elementwise(TABLE[combine], result, initial), to)
+        return result if out is None else finish(result, out)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = _DOC.format(doc, "dtype : dtype, optional\n        Of the result and of the accumulation.\n    ")
+    return function
+
+
+_DOC = """{} over axes.
+
+    Parameters
+    ----------
+    a : array_like
+    axis : int or tuple of int, optional
+        All axes by default.
+    {}out : Array, optional
+        Where to put the result.
+    keepdims : bool, optional
+        Keep the reduced axes, with extent 1.
+    initial : scalar, optional
+        Value to start from.
+    where : array_like of bool, optional
+        Elements to include.
+
+    Returns
+    -------
+    Array
+    """
+
+sum = method(_accumulating("sum", "add", 0, "Sum"))
+prod = method(_accumulating("prod", "multiply", 1, "Product"))
+
+
+def _extremum(name: str, combine: str, doc: str) -> Any:
+    def function(
+        a: Any,
+        /,
+        axis: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = True,
+    ) -> Array:
+        e = as_expr(a)
+        axes = axis_tuple(axis, len(e.shape))
+        if where is not True:
+            if initial is None:
+                raise ValueError(
+                    f"reduction operation '{combine}' does not have an identity, so to use a where mask one"
+                    " has to specify 'initial'"
+                )
+            e = _masked(e, where, initial)
+        if initial is None and builtins.any(e.shape[k] == 0 for k in axes):
+            # NumPy lets it pass where the result is empty as well.
+            if builtins.all(n for k, n in enumerate(e.shape) if k not in axes):
+                raise ValueError(f"zero-size array to reduction operation {combine} which has no identity")
+        result = lazy(reduce(name, e, axes, keepdims))
+        if initial is not None:
+            result = elementwise(TABLE[combine], result, initial)
+        return result if out is None else finish(result, out)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = _DOC.format(doc, "")
+    return function
+
+
+max = method(_extremum("max", "maximum", "Largest element"))
+min = method(_extremum("min", "minimum", "Smallest element"))
+amax, amin = max, min
+
+
+def _truth(name: str, identity: bool, doc: str) -> Any:
+    def function(a: Any, /, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Array:
+        e = as_expr(a)
+        to_bool = cast(e, CANONICAL[np.dtype(bool)])
+        result = lazy(reduce(name, _masked(to_bool, where, identity), axis_tuple(axis, len(e.shape)), keepdims))
+        return result if out is None else finish(result, out)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = _DOC.format(doc, "").replace(
+        "    initial : scalar, optional\n        Value to start from.\n", ""
+    )
+    return function
+
+
+any = method(_truth("any", False, "Whether any element is non-zero"))
+all = method(_truth("all", True, "Whether all elements are non-zero"))
+
+
+def _position(name: str, doc: str) -> Any:
+    def function(a: Any, /, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Array:
+        e = as_expr(a)
+        shape = e.shape
+        if axis is None:
+            e = view(e, 0, (1,), (_size(shape),))
+            k = 0
+        else:
+            k = axis_index(axis, len(shape))
+        if not e.shape[k] and _size(e.shape[:k] + e.shape[k + 1 :]):
+            raise ValueError(f"attempt to get {name} of an empty sequence")
+        result = reduce(name, e, (k,))
+        if keepdims:
+            result = keep(result, tuple(range(len(shape))) if axis is None else (k,), shape)
+        return finish(lazy(result), out)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""{doc}; of the flattened array if `axis` is None.
+
+    Parameters
+    ----------
+    a : array_like
+    axis : int, optional
+    out : Array, optional
+    keepdims : bool, optional
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Array
+        Of dtype int64.
+    """
+    return function
+
+
+def _size(shape: Shape) -> int:
+    n = 1
+    for extent in shape:
+        n *= extent
+    return n
+
+
+argmax = method(_position("argmax", "Position of the first largest element along an axis"))
+argmin = method(_position("argmin", "Position of the first smallest element along an axis"))
+
+
+@method
+def mean(
+    a: Any, /, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+) -> Array:
+    """Arithmetic mean over axes; of integers in float64, of narrow floats through float32.
+
+    Parameters
+    ----------
+    a : array_like
+    axis : int or tuple of int, optional
+        All axes by default.
+    dtype : dtype, optional
+        Of the result and of the accumulation.
+    out : Array, optional
+    keepdims : bool, optional
+        Keep the reduced axes, with extent 1.
+    where : array_like of bool, optional
+        Elements to include.
+
+    Returns
+    -------
+    Array
+    """
+    e = as_expr(a)
+    axes = axis_tuple(axis, len(e.shape))
+    to, wide = _mean_types(e.dtype, dtype)
+    e = cast(e, wide)
+    if where is True:
+        total = reduce("sum", e, axes, keepdims)
+        count: Any = _weight(axes, e.shape)
+    else:
+        total = reduce("sum", _masked(e, where, 0), axes, keepdims)
+        count = _count(where, e.shape, axes, keepdims)
+    result = cast_to(_divide(lazy(total), count), to)
+    return result if out is None else finish(result, out)
+
+
+def _divide(total: Array, count: Any) -> Array:
+    if isinstance(count, int):
+        return elementwise(TABLE["divide"], total, float(count))
+    return elementwise(TABLE["divide"], total, cast_to(count, np.empty(0, total.dtype).real.dtype))
+
+
+def _weight(axes: tuple[int, ...], shape: Shape) -> int:
+    return _size(tuple(shape[k] for k in axes))
+
+
+def _count(where: Any, shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Number of included elements."""
+    from .manipulation import broadcast_to
+
+    mask = broadcast_to(as_array(where), shape)._read()
+    return lazy(reduce("sum", cast(mask, int64), axes, keepdims))
+
+
+def _mean_types(own: np.dtype, dtype: Any) -> tuple[np.dtype, np.dtype]:
+    """The dtype of a mean and that of its computation."""
+    to = canonical(dtype) if dtype is not None else float64 if own.kind in "iub" else own
+    return to, float32 if to in _NARROW else to
+
+
+@method
+def var(
+    a: Any,
+    /,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    mean: Any = None,
+    correction: Any = None,
+) -> Array:
+    """Variance over axes: the mean of the squared deviations from the mean.
+
+    Parameters
+    ----------
+    a : array_like
+    axis : int or tuple of int, optional
+        All axes by default.
+    dtype : dtype, optional
+    out : Array, optional
+    ddof, correction : number, optional
+        The sum is divided by the number of elements minus this.
+    keepdims : bool, optional
+        Keep the reduced axes, with extent 1.
+    where : array_like of bool, optional
+        Elements to include.
+    mean : array_like, optional
+        The mean, if it is known, as with keepdims=True.
+
+    Returns
+    -------
+    Array
+    """
+    return finish(_variance(a, axis, dtype, ddof, keepdims, where, mean, correction, False), out)
+
+
+@method
+def std(
+    a: Any,
+    /,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    mean: Any = None,
+    correction: Any = None,
+) -> Array:
+    """Standard deviation over axes: the square root of `var`, which explains the parameters."""
+    return finish(_variance(a, axis, dtype, ddof, keepdims, where, mean, correction, True), out)
+
+
+def _variance(
+    a: Any, axis: Any, dtype: Any, ddof: float, keepdims: bool, where: Any, mean: Any, correction: Any, root: bool
+) -> Array:
+    if correction is not None:
+        if ddof:
+            raise ValueError("ddof and correction can't be provided simultaneously.")
+        ddof = correction
+    e = as_expr(a)
+    axes = axis_tuple(axis, len(e.shape))
+    to, wide = _mean_types(e.dtype, dtype)
+    x = Array(cast(e, wide))
+    count: Any = _weight(axes, e.shape) if where is True else _count(where, e.shape, axes, True)
+    if mean is None:
+        mean = _divide(lazy(reduce("sum", _masked(x._read(), where, 0), axes, True)), count)
+    deviation = x - mean
+    if wide.kind == "c":
+        re, im = deviation.real, deviation.imag
+        squares = re * re + im * im
+    else:
+        squares = elementwise(TABLE["square"], deviation)
+    total = lazy(reduce("sum", _masked(squares._read(), where, 0), axes, keepdims))
+    if where is True:
+        divisor: Any = builtins.max(count - ddof, 0)
+        result = elementwise(TABLE["divide"], total, float(divisor))
+    else:
+        left = _count(where, e.shape, axes, keepdims) - ddof
+        result = _divide(total, elementwise(TABLE["maximum"], left, 0))
+    if root:
+        result = elementwise(TABLE["sqrt"], result)
+    return cast_to(result, CANONICAL[np.empty(0, to).real.dtype] if to.kind == "c" else to)
+
+
+def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
+    """Number of elements that are not zero, over axes."""
+    e = as_expr(a)
+    truth = cast(cast(e, CANONICAL[np.dtype(bool)]), int64)
+    return lazy(reduce("sum", truth, axis_tuple(axis, len(e.shape)), keepdims))
+
+
+def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+    """Largest minus smallest element, over axes."""
+    return finish(max(a, axis, keepdims=keepdims) - min(a, axis, keepdims=keepdims), out)
+
+
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
+    """Weighted mean over axes."""
+    x = as_array(a)
+    if weights is None:
+        result = mean(x, axis, keepdims=keepdims)
+        total = as_array(float(_weight(axis_tuple(axis, x.ndim), x.shape)))
+    else:
+        from .manipulation import broadcast_to, reshape
+
+        w = as_array(weights)
+        if w.shape != x.shape:
+            if axis is None:
+                raise TypeError("Axis must be specified when shapes of a and weights differ.")
+            k = axis_index(axis, x.ndim)
+            if w.shape != (x.shape[k],):
+                raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
+            w = broadcast_to(reshape(w, (1,) * k + (-1,) + (1,) * (x.ndim - k - 1)), x.shape)
+        total = sum(w, axis, keepdims=keepdims)
+        result = sum(x * w, axis, keepdims=keepdims) / total
+    if returned:
+        from .manipulation import broadcast_to
+
+        return result, broadcast_to(total, result.shape)
+    return result
+
+
+# -- without NaNs -----------------------------------------------------------------------------------------------------
+def _without_nan(x: Array, other: Any) -> Array:
+    return elementwise(TABLE["where"], x != x, other, x) if x.dtype.kind in "fcV" else x
+
+
+def nansum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+    """Sum over axes of the elements that are not NaN."""
+    return sum(_without_nan(as_array(a), 0), axis, dtype, out, keepdims)
+
+
+def nanprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+    """Product over axes of the elements that are not NaN."""
+    return prod(_without_nan(as_array(a), 1), axis, dtype, out, keepdims)
+
+
+def _nan_extremum(a: Any, axis: Any, out: Any, keepdims: bool, function: Any, other: float) -> Array:
+    x = as_array(a)
+    if x.dtype.kind not in "fV":
+        return function(x, axis, out, keepdims)
+    result = function(_without_nan(x, other), axis, None, keepdims)
+    # Where there is nothing but NaNs, NaN.
+    return finish(elementwise(TABLE["where"], all(x != x, axis, None, keepdims), np.nan, result), out)
+
+
+def nanmax(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+    """Largest element over axes that is not NaN."""
+    return _nan_extremum(a, axis, out, keepdims, max, -np.inf)
+
+
+def nanmin(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+    """Smallest element over axes that is not NaN."""
+    return _nan_extremum(a, axis, out, keepdims, min, np.inf)
+
+
+def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+    """Mean over axes of the elements that are not NaN."""
+    x = as_array(a)
+    return mean(x, axis, dtype, out, keepdims, where=x == x if x.dtype.kind in "fcV" else True)
+
+
+def nanvar(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False
+) -> Array:
+    """Variance over axes of the elements that are not NaN."""
+    x = as_array(a)
+    return var(x, axis, dtype, out, ddof, keepdims, where=x == x if x.dtype.kind in "fcV" else True)
+
+
+def nanstd(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False
+) -> Array:
+    """Standard deviation over axes of the elements that are not NaN."""
+    x = as_array(a)
+    return std(x, axis, dtype, out, ddof, keepdims, where=x == x if x.dtype.kind in "fcV" else True)
+
+
+def _nan_position(a: Any, axis: Any, keepdims: bool, function: Any, other: float) -> Array:
+    x = as_array(a)
+    if x.dtype.kind not in "fV":
+        return function(x, axis, keepdims=keepdims)
+    # -inf or inf stands for NaN; a position of the real one wins over it by a look at what is no NaN.
+    filled = _without_nan(x, other)
+    best = (max if function is argmax else min)(filled, axis, keepdims=True)
+    hit = (x == best) & (x == x)
+    if not bool(all(any(hit, axis))):
+        raise ValueError("All-NaN slice encountered")
+    return argmax(hit, axis, keepdims=keepdims)
+
+
+def nanargmax(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
+    """Position of the largest element that is not NaN; computes it."""
+    return _nan_position(a, axis, keepdims, argmax, -np.inf)
+
+
+def nanargmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
+    """Position of the smallest element that is not NaN; computes it."""
+    return _nan_position(a, axis, keepdims, argmin, np.inf)
+
+
+# -- scans ------------------------------------------------------------------------------------------------------------
+def _scan(name: str, a: Any, axis: Any, dtype: Any, out: Any) -> Array:
+    e = as_expr(a)
+    if axis is None:
+        e, k = view(e, 0, (1,), (_size(e.shape),)), 0
+    else:
+        k = axis_index(axis, len(e.shape))
+    to = canonical(dtype) if dtype is not None else CANONICAL[resolve(TABLE[name], e.dtype)[1]]
+    e = cast(e, to)
+    return finish(lazy(node(TABLE[name], (e,), k, e.shape, to)), out)
+
+
+@method
+def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Array:
+    """Sums of the elements so far along an axis, or of the flattened array."""
+    return _scan("cumsum", a, axis, dtype, out)
+
+
+@method
+def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Array:
+    """Products of the elements so far along an axis, or of the flattened array."""
+    return _scan("cumprod", a, axis, dtype, out)
+
+
+def _cumulative(name: str, x: Any, axis: Any, dtype: Any, out: Any, include_initial: bool) -> Array:
+    a = as_array(x)
+    if axis is None:
+        if a.ndim > 1:
+            raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
+        axis = 0
+    result = _scan(name, a, axis, dtype, None)
+    if include_initial:
+        from .creation import full
+        from .manipulation import concatenate
+
+        shape = list(result.shape)
+        shape[axis_index(axis, result.ndim)] = 1
+        first = full(tuple(shape), 0 if name == "cumsum" else 1, result.dtype)
+        result = concatenate((first, result), axis)
+    return finish(result, out)
+
+
+def cumulative_sum(
+    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
+) -> Array:
+    """Sums of the elements so far along an axis, with a leading 0 if `include_initial`."""
+    return _cumulative("cumsum", x, axis, dtype, out, include_initial)
+
+
+def cumulative_prod(
+    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
+) -> Array:
+    """Products of the elements so far along an axis, with a leading 1 if `include_initial`."""
+    return _cumulative("cumprod", x, axis, dtype, out, include_initial)
+
+
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
+    """Differences of neighbours along an axis, `n` times."""
+    from .manipulation import broadcast_to, concatenate
+
+    x = as_array(a)
+    if n < 0:
+        raise ValueError(f"order must be non-negative but got {n}")
+    if not x.ndim:
+        raise ValueError("diff requires input that is at least one dimensional")
+    axis = axis_index(axis, x.ndim)
+    parts = [x]
+    for extra, place in ((prepend, 0), (append, len(parts) + 1)):
+        if extra is not None:
+            extra = as_array(extra)
+            if not extra.ndim:
+                extra = broadcast_to(extra, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
+            parts.insert(place, extra)
+    if len(parts) > 1:
+        x = concatenate(parts, axis)
+    lead = (slice(None),) * axis
+    for _ in range(n):
+        high, low = x[(*lead, slice(1, None))], x[(*lead, slice(None, -1))]
+        x = high != low if x.dtype.kind == "b" else high - low
+    return x

@@ -1,0 +1,234 @@
+"""Sorting, searching and sets.  A library does them on the host; those whose shape depends on the data run at once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .array import Array, method
+from .dtypes import int64, result_type
+from .elementwise import cast_to
+from .host import at_once, call
+from .operands import as_array, axis_index
+
+__all__ = [
+    "sort", "argsort", "partition", "argpartition", "lexsort", "searchsorted", "digitize", "unique", "unique_all",
+    "unique_counts", "unique_inverse", "unique_values", "isin", "union1d", "intersect1d", "setdiff1d", "setxor1d",
+]  # fmt: skip
+
+
+def _sorted(x: np.ndarray, axis: int, descending: bool, stable: bool) -> np.ndarray:
+    result = np.sort(x, axis, stable=stable)
+    return np.flip(result, axis) if descending else result
+
+
+def _order(x: np.ndarray, axis: int, descending: bool, stable: bool) -> np.ndarray:
+    if not descending:
+        return np.argsort(x, axis, stable=stable)
+    # Sort the reversed array, so that equal elements stay in order once the result is reversed.
+    n = x.shape[axis]
+    return n - 1 - np.flip(np.argsort(np.flip(x, axis), axis, stable=stable), axis)
+
+
+def _flat(a: Any, axis: int | None) -> tuple[Array, int]:
+    from .manipulation import ravel
+
+    x = as_array(a)
+    if axis is None:
+        return ravel(x), 0
+    return x, axis_index(axis, x.ndim)
+
+
+def sort(
+    a: Any,
+    /,
+    axis: int | None = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: bool = True,
+    descending: bool = False,
+) -> Array:
+    """The elements in order along an axis (of the flattened array if it is None); NaNs last.
+
+    Parameters
+    ----------
+    a : array_like
+    axis : int, optional
+    stable : bool, optional
+        Keep equal elements in order.
+    descending : bool, optional
+        Largest first.
+
+    Returns
+    -------
+    Array
+    """
+    x, k = _flat(a, axis)
+    return call("sort", _sorted, (x,), x.shape, x.dtype, k, descending, stable is not False)
+
+
+def argsort(
+    a: Any,
+    /,
+    axis: int | None = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: bool = True,
+    descending: bool = False,
+) -> Array:
+    """Positions that put the elements in order along an axis; see `sort`."""
+    x, k = _flat(a, axis)
+    return call("argsort", _order, (x,), x.shape, int64, k, descending, stable is not False)
+
+
+def _sort_method(self: Array, axis: int = -1, kind: Any = None, order: Any = None) -> None:
+    """Sort in place."""
+    self._fill(sort(self, axis)._read())
+
+
+Array.sort = _sort_method  # type: ignore[attr-defined]
+method(argsort)
+
+
+def partition(a: Any, kth: Any, axis: int | None = -1) -> Array:
+    """The elements with the `kth` at the place it has in order, smaller ones before it."""
+    x, k = _flat(a, axis)
+    return call("partition", lambda v, *s: np.partition(v, *s), (x,), x.shape, x.dtype, kth, k)
+
+
+def argpartition(a: Any, kth: Any, axis: int | None = -1) -> Array:
+    """Positions that `partition` puts the elements in."""
+    x, k = _flat(a, axis)
+    return call("argpartition", lambda v, *s: np.argpartition(v, *s), (x,), x.shape, int64, kth, k)
+
+
+def lexsort(keys: Any, axis: int = -1) -> Array:
+    """Positions that sort by several keys, the last one first."""
+    from .manipulation import stack
+
+    x = keys if isinstance(keys, Array) else stack(list(keys))
+    k = axis_index(axis, x.ndim - 1)
+    return call("lexsort", np.lexsort, (x,), x.shape[1:], int64, k)
+
+
+def _search(a: np.ndarray, v: np.ndarray, side: Any) -> np.ndarray:
+    return np.asarray(np.searchsorted(a, v, side))
+
+
+def searchsorted(a: Any, v: Any, /, side: str = "left", sorter: Any = None) -> Array:
+    """Where to insert elements in a sorted vector so that it stays sorted.
+
+    Parameters
+    ----------
+    a : array_like
+        The sorted vector, or any if `sorter` sorts it.
+    v : array_like
+        Elements to insert.
+    side : {"left", "right"}, optional
+        Before or after equal elements.
+    sorter : array_like of int, optional
+
+    Returns
+    -------
+    Array
+        Of dtype int64.
+    """
+    if side not in ("left", "right"):
+        raise ValueError(f"search side must be 'left' or 'right' (got {side!r})")
+    x, y = as_array(a), as_array(v)
+    if x.ndim != 1:
+        raise ValueError("object too deep for desired array")
+    if sorter is not None:
+        x = x[as_array(sorter)]
+    to = result_type(x.dtype, v if type(v) in (int, float, complex) else y.dtype)
+    return call("searchsorted", _search, (cast_to(x, to), cast_to(y, to)), y.shape, int64, side)
+
+
+method(searchsorted)
+
+
+def digitize(x: Any, bins: Any, right: bool = False) -> Array:
+    """Number of the bin that each element falls in; looks at `bins` at once."""
+    edges = as_array(bins)._host()
+    side = "left" if right else "right"
+    if edges.size > 1 and edges[0] > edges[-1]:
+        return len(edges) - searchsorted(edges[::-1], x, "right" if right else "left")
+    return searchsorted(edges, x, side)
+
+
+# -- sets -------------------------------------------------------------------------------------------------------------
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+) -> Any:
+    """The different elements in order; computed at once."""
+    run = lambda x: np.unique(x, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
+    return at_once(run, (as_array(ar),))
+
+
+class UniqueAll(NamedTuple):
+    values: Array
+    indices: Array
+    inverse_indices: Array
+    counts: Array
+
+
+class UniqueCounts(NamedTuple):
+    values: Array
+    counts: Array
+
+
+class UniqueInverse(NamedTuple):
+    values: Array
+    inverse_indices: Array
+
+
+def unique_all(x: Any, /) -> UniqueAll:
+    """The different elements, where each first is, which one each element is, and how many there are."""
+    return UniqueAll(*at_once(lambda v: tuple(np.unique_all(v)), (as_array(x),)))
+
+
+def unique_counts(x: Any, /) -> UniqueCounts:
+    """The different elements and how many there are of each."""
+    return UniqueCounts(*at_once(lambda v: tuple(np.unique_counts(v)), (as_array(x),)))
+
+
+def unique_inverse(x: Any, /) -> UniqueInverse:
+    """The different elements and which one each element is."""
+    return UniqueInverse(*at_once(lambda v: tuple(np.unique_inverse(v)), (as_array(x),)))
+
+
+def unique_values(x: Any, /) -> Array:
+    """The different elements."""
+    return at_once(np.unique_values, (as_array(x),))
+
+
+def isin(element: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Array:
+    """Whether each element is one of others; `test_elements` are looked at on the host."""
+    x, y = as_array(element), as_array(test_elements)
+    return call("isin", lambda a, b: np.isin(a, b, invert=invert), (x, y), x.shape, bool)
+
+
+def _set_function(name: str, doc: str) -> Any:
+    numpy_function = getattr(np, name)
+
+    def function(ar1: Any, ar2: Any) -> Array:
+        return at_once(numpy_function, (as_array(ar1), as_array(ar2)))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{doc}; computed at once."
+    return function
+
+
+union1d = _set_function("union1d", "The elements of either array, in order")
+intersect1d = _set_function("intersect1d", "The elements of both arrays, in order")
+setdiff1d = _set_function("setdiff1d", "The elements of the first array that are not in the second, in order")
+setxor1d = _set_function("setxor1d", "The elements of exactly one array, in order")

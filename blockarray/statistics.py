@@ -1,0 +1,152 @@
+"""Order statistics, histograms and correlation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .array import Array
+from .compiler.ops import TABLE
+from .dtypes import float64, result_type
+from .elementwise import cast_to
+from .host import at_once, call
+from .linalg import matmul
+from .operands import as_array, axis_tuple, elementwise
+from .reductions import mean
+from .reductions import sum as _sum
+
+__all__ = [
+    "median", "nanmedian", "quantile", "percentile", "nanquantile", "nanpercentile", "cov", "corrcoef", "histogram",
+    "bincount", "interp", "convolve", "gradient", "trapezoid",
+]  # fmt: skip
+
+
+def _reduced(x: Array, axis: Any, keepdims: bool) -> tuple[int, ...]:
+    axes = axis_tuple(axis, x.ndim)
+    return tuple(1 if k in axes else n for k, n in enumerate(x.shape) if keepdims or k not in axes)
+
+
+def _order_statistic(name: str, a: Any, q: Any, axis: Any, keepdims: bool, **options: Any) -> Array:
+    x = as_array(a)
+    to = np.float64 if x.dtype.kind in "iub" else x.dtype
+    function = getattr(np, name)
+    axis = tuple(axis) if isinstance(axis, list) else axis
+    shape = _reduced(x, axis, keepdims)
+    if q is None:
+        run = lambda v: function(v, axis, keepdims=keepdims)
+    else:
+        points = np.asarray(q._host() if isinstance(q, Array) else q)
+        shape = (*points.shape, *shape)
+        run = lambda v: np.asarray(function(v, points, axis, keepdims=keepdims, **options)).astype(to, copy=False)
+    return call(name, run, (x,), shape, to)
+
+
+def median(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+    """Middle element over axes, or the mean of the middle two."""
+    from .elementwise import finish
+
+    return finish(_order_statistic("median", a, None, axis, keepdims), out)
+
+
+def nanmedian(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Median over axes of the elements that are not NaN."""
+    return _order_statistic("nanmedian", a, None, axis, keepdims)
+
+
+def quantile(a: Any, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False) -> Array:
+    """Elements that a share `q` of the others lie below, over axes."""
+    return _order_statistic("quantile", a, q, axis, keepdims, method=method)
+
+
+def percentile(a: Any, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False) -> Array:
+    """Elements that `q` percent of the others lie below, over axes."""
+    return _order_statistic("percentile", a, q, axis, keepdims, method=method)
+
+
+def nanquantile(a: Any, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False) -> Array:
+    """Quantiles over axes of the elements that are not NaN."""
+    return _order_statistic("nanquantile", a, q, axis, keepdims, method=method)
+
+
+def nanpercentile(a: Any, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False) -> Array:
+    """Percentiles over axes of the elements that are not NaN."""
+    return _order_statistic("nanpercentile", a, q, axis, keepdims, method=method)
+
+
+def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Array:
+    """Covariance matrix of variables, a row each (a column each if not `rowvar`)."""
+    from .manipulation import atleast_2d, concatenate
+
+    def variables(v: Any) -> Array:
+        x = atleast_2d(as_array(v))
+        x = x if rowvar or as_array(v).ndim < 2 else x.T
+        return cast_to(x, result_type(x.dtype, float64))
+
+    x = variables(m)
+    if y is not None:
+        x = concatenate((x, variables(y)), 0)
+    x = x - mean(x, 1, keepdims=True)
+    n = x.shape[1] - (ddof if ddof is not None else 0 if bias else 1)
+    right = elementwise(TABLE["conjugate"], x.T) if x.dtype.kind == "c" else x.T
+    result = matmul(x, right) / n
+    return result[0, 0] if result.shape == (1, 1) else result
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
+    """Matrix of correlation coefficients of variables, a row each."""
+    from .manipulation import diagonal
+
+    c = cov(x, y, rowvar)
+    if not c.ndim:
+        return c / c
+    deviation = elementwise(TABLE["sqrt"], diagonal(c).real)
+    return c / deviation[:, None] / deviation[None, :]
+
+
+def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
+    """Counts of elements in bins, and the bins' edges; computed at once."""
+    edges = bins._host() if isinstance(bins, Array) else bins
+    if weights is None:
+        return at_once(lambda x: np.histogram(x, edges, range, density), (as_array(a),))
+    return at_once(lambda x, w: np.histogram(x, edges, range, density, w), (as_array(a), as_array(weights)))
+
+
+def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Array:
+    """Counts of each non-negative integer; computed at once."""
+    if weights is None:
+        return at_once(lambda v: np.bincount(v, minlength=minlength), (as_array(x),))
+    return at_once(lambda v, w: np.bincount(v, w, minlength), (as_array(x), as_array(weights)))
+
+
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Array:
+    """Piecewise linear interpolation."""
+    points, xs, fs = as_array(x), as_array(xp), as_array(fp)
+    dtype = np.complex128 if fs.dtype.kind == "c" else np.float64
+    return call("interp", lambda *v: np.asarray(np.interp(*v, left, right)), (points, xs, fs), points.shape, dtype)
+
+
+def convolve(a: Any, v: Any, mode: Any = "full") -> Array:
+    """Discrete convolution of two vectors; computed at once."""
+    return at_once(lambda x, y: np.convolve(x, y, mode), (as_array(a), as_array(v)))
+
+
+def gradient(f: Any, *varargs: Any, axis: Any = None) -> Any:
+    """Central differences, one-sided at the ends; computed at once."""
+    spacing = tuple(v._host() if isinstance(v, Array) else v for v in varargs)
+    result = at_once(lambda x: np.gradient(x, *spacing, axis=axis), (as_array(f),))
+    return [as_array(r) for r in result] if isinstance(result, list) else result
+
+
+def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
+    """Integral along an axis by the trapezoidal rule."""
+    from .manipulation import moveaxis
+    from .reductions import diff
+
+    v = moveaxis(as_array(y), axis, -1)
+    if x is None:
+        steps: Any = dx
+    else:
+        points = as_array(x)
+        steps = diff(points if points.ndim == 1 else moveaxis(points, axis, -1))
+    return _sum(steps * (v[..., 1:] + v[..., :-1]) / 2.0, -1)
