@@ -374,6 +374,9 @@ def interpret(name: str, *arrays: np.ndarray) -> np.ndarray:
                 return _integer_power(*arrays)
             if name == "reciprocal":
                 return np.where(np.abs(arrays[0]) == 1, arrays[0], np.zeros_like(arrays[0]))
+        if name == "sign" and arrays[0].dtype == BFLOAT16:
+            # ml_dtypes keeps the sign of a zero, which NumPy's own floats lose.
+            return np.sign(arrays[0].astype(NUMPY["f32"])).astype(BFLOAT16)
         return np.asarray(function(*arrays))
 
 

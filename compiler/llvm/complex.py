@@ -156,11 +156,13 @@ def _reciprocal(m: Real, z: Complex) -> Complex:
 
 @arithmetic("sign")
 def _sign(m: Real, z: Complex) -> Complex:
-    size = m("hypot", z.re, z.im)
+    # Halved, for the size of a finite number may not be one.
+    half = choose(abs(z.re) + abs(z.im) > 1, z.scaled(0.5), z)
+    size = m("hypot", half.re, half.im)
     re_inf, im_inf = m("isinf", z.re), m("isinf", z.im)
     unit = lambda infinite, x: infinite.where(x.like(1).copysign(x), x.like(0))
     at_infinity = Complex(unit(re_inf, z.re), unit(im_inf, z.im))
-    result = choose(re_inf ^ im_inf, at_infinity, Complex(z.re / size, z.im / size))
+    result = choose(re_inf ^ im_inf, at_infinity, Complex(half.re / size, half.im / size))
     zero, nan = z.re.like(0), z.re.like(math.nan)
     result = choose(size == 0, Complex(zero, zero), result)
     return choose(_isnan(z), Complex(nan, nan), result)
@@ -180,26 +182,32 @@ _LARGE = 700.0
 
 @function("exp")
 def _exp(m: Real, z: Complex) -> Complex:
-    # exp(-inf) is 0 in any direction.
-    direction = m("isfinite", z.im) | (z.re != -math.inf)
-    y = direction.where(z.im, 0)
-    large = z.re > _LARGE
-    size = m("exp", large.where(z.re - _LARGE, z.re))
-    factor = large.where(math.exp(_LARGE), z.re.like(1))
-    re, im = _times(size, m("cos", y)) * factor, _times(size, m("sin", y)) * factor
-    return Complex((m("isinf", size) & ~m("isfinite", y)).where(math.inf, re), im)
+    return _polar_exp(m, "exp", z.re, z.im, math.exp(_LARGE))
 
 
 @function("exp2")
 def _exp2(m: Real, z: Complex) -> Complex:
-    return _exp(m, z.scaled(math.log(2)))
+    return _polar_exp(m, "exp2", z.re, z.im * math.log(2), 2.0**_LARGE)
+
+
+def _polar_exp(m: Real, exp: str, x: Lanes, y: Lanes, size_of_large: float) -> Complex:
+    """exp(x) in the direction of the angle y."""
+    # exp(-inf) is 0 in any direction.
+    directed = m("isfinite", y) | (x != -math.inf)
+    y = directed.where(y, 0)
+    large = x > _LARGE
+    size = m(exp, large.where(x - _LARGE, x))
+    factor = large.where(size_of_large, x.like(1))
+    re, im = _times(size, m("cos", y)) * factor, _times(size, m("sin", y)) * factor
+    return Complex((m("isinf", size) & ~m("isfinite", y)).where(math.inf, re), im)
 
 
 @function("expm1")
 def _expm1(m: Real, z: Complex) -> Complex:
+    direct = _exp(m, z)
     half = m("sin", z.im * 0.5)
-    im = _exp(m, z).im
-    return Complex(_times(m("expm1", z.re), m("cos", z.im)) - 2 * half * half, im)
+    near = m("expm1", z.re) * m("cos", z.im) - 2 * half * half
+    return Complex((abs(z.re) < 1).where(near, direct.re - 1), direct.im)
 
 
 @function("log")
@@ -209,9 +217,10 @@ def _log(m: Real, z: Complex) -> Complex:
     near = (big > 0.5) & (big < 2.0)
     # Near the unit circle: log |z| = log1p(|z|**2 - 1) / 2.
     near_value = 0.5 * m("log1p", (big - 1) * (big + 1) + small * small)
-    halve = big > 2.0**1020
-    factor = halve.where(0.25, x.like(1))
-    far = m("log", m("hypot", x * factor, y * factor)) + halve.where(math.log(4), x.like(0))
+    tiny, huge = big < 2.0**-960, big > 2.0**1020
+    factor = tiny.where(2.0**100, huge.where(0.25, x.like(1)))
+    shift = tiny.where(-100 * math.log(2), huge.where(math.log(4), x.like(0)))
+    far = m("log", m("hypot", x * factor, y * factor)) + shift
     return Complex(near.where(near_value, far), m("arctan2", z.im, z.re))
 
 
@@ -345,26 +354,40 @@ def _roots(m: Real, z: Complex) -> tuple[Complex, Complex]:
     return _sqrt(m, Complex(1 - z.re, -z.im)), _sqrt(m, Complex(1 + z.re, z.im))
 
 
+#: The squares of numbers beyond this overflow, and 1 is nothing beside them.
+_FAR = 1e150
+
+
+def _far(z: Complex) -> Lanes:
+    return (abs(z.re) > _FAR) | (abs(z.im) > _FAR)
+
+
 @function("arcsin")
 def _arcsin(m: Real, z: Complex) -> Complex:
     # Kahan's methods, here and below.
     minus, plus = _roots(m, z)
     re = m("arctan2", z.re, minus.re * plus.re - minus.im * plus.im)
-    return Complex(re, m("arcsinh", minus.re * plus.im - minus.im * plus.re))
+    near = Complex(re, m("arcsinh", minus.re * plus.im - minus.im * plus.re))
+    log = _log(m, Complex(abs(z.im), z.re))
+    return choose(_far(z), Complex(log.im, (log.re + math.log(2)).copysign(z.im)), near)
 
 
 @function("arccos")
 def _arccos(m: Real, z: Complex) -> Complex:
     minus, plus = _roots(m, z)
     im = m("arcsinh", plus.re * minus.im - plus.im * minus.re)
-    return Complex(2 * m("arctan2", minus.re, plus.re), im)
+    near = Complex(2 * m("arctan2", minus.re, plus.re), im)
+    log = _log(m, Complex(z.re, abs(z.im)))
+    return choose(_far(z), Complex(log.im, -(log.re + math.log(2)).copysign(z.im)), near)
 
 
 @function("arccosh")
 def _arccosh(m: Real, z: Complex) -> Complex:
     minus, plus = _sqrt(m, Complex(z.re - 1, z.im)), _sqrt(m, Complex(z.re + 1, z.im))
     re = m("arcsinh", minus.re * plus.re + minus.im * plus.im)
-    return Complex(re, 2 * m("arctan2", minus.im, plus.re))
+    near = Complex(re, 2 * m("arctan2", minus.im, plus.re))
+    log = _log(m, z)
+    return choose(_far(z), Complex(log.re + math.log(2), log.im), near)
 
 
 @function("arcsinh")
@@ -374,16 +397,16 @@ def _arcsinh(m: Real, z: Complex) -> Complex:
 
 @function("arctanh")
 def _arctanh(m: Real, z: Complex) -> Complex:
-    x, y = z
-    far = (abs(x) > 1e150) | (abs(y) > 1e150)
+    x, y = abs(z.re), z.im
     square = y * y
-    near_re = 0.25 * m("log1p", 4 * x / ((1 - x) * (1 - x) + square))
-    near_im = 0.5 * m("arctan2", 2 * y, (1 - x) * (1 + x) - square)
-    # 1 / z, without overflow.
-    far_re = _reciprocal(m, z).re
+    away = 0.25 * m("log1p", 4 * x / ((1 - x) * (1 - x) + square))
+    at_one = 0.5 * (m("log", m("hypot", y, y.like(2))) - m("log", abs(y)))
+    near = Complex((x == 1).where(at_one, away), 0.5 * m("arctan2", 2 * y, (1 - x) * (1 + x) - square))
+    # Far away it is 1 / z, turned.
     infinite = m("isinf", x) | m("isinf", y)
-    far_value = Complex(infinite.where(x.like(0).copysign(x), far_re), x.like(math.pi / 2).copysign(y))
-    return choose(far, far_value, Complex(near_re, near_im))
+    far = Complex(infinite.where(0, _reciprocal(m, z).re), y.like(math.pi / 2).copysign(y))
+    re, im = choose(_far(z), far, near)
+    return Complex(re.copysign(z.re), im)
 
 
 @function("arctan")
