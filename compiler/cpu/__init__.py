@@ -1,0 +1,22 @@
+"""Block IR -> machine code for the CPU."""
+
+from __future__ import annotations
+
+from .. import ir
+from . import gemm, object
+from .codegen import Codegen
+from .target import SYMBOL, Target, host_target, make_target
+
+__all__ = ["SYMBOL", "Target", "compile", "host_target", "make_target", "text"]
+
+
+def text(kernel: ir.Kernel, target: Target) -> str:
+    """The LLVM IR of a kernel."""
+    if kernel.attrs.get("schedule") == "gemm":
+        return gemm.generate(kernel, target)
+    return Codegen(kernel, target).module()
+
+
+def compile(kernel: ir.Kernel, target: Target) -> bytes:
+    """An object file with the functions `kernel` and `kernel_scratch` (see docs/architecture.md)."""
+    return object.emit(text(kernel, target), target)

@@ -1,0 +1,309 @@
+"""One kernel of block IR -> the text of an LLVM module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from .. import dtypes
+from ..ir import Block, Kernel, Op, Value
+from ..llvm import math
+from ..llvm.convert import Register, constant, convert
+from ..llvm.text import Text, V
+from .libmvec import host_math
+from .memory import Memory, address, i64, select
+from .nest import NestCode
+from .strips import Strips
+from .target import Target
+
+#: Extents in scratch are rounded up to this, so that every chunk of lanes there is whole.
+PAD = 64
+
+
+@dataclass(slots=True)
+class Slot:
+    """Scratch for one tile: `strides[k]` is extent k's, in elements; the unit stride is an int 1."""
+
+    base: V
+    dtype: str
+    strides: tuple[V | int, ...]
+    #: Elements in all.
+    size: V
+
+
+class Codegen:
+    """State of one kernel's code: its text, its scalars, its scratch."""
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.kernel = kernel
+        self.target = target
+        self.math = host_math()
+        self.t = Text()
+        self.memory = Memory(self.t, target)
+        #: Scalars by value; the grid-invariant ones are in the prologue.
+        self.scalars: dict[Value, Register] = {}
+        self.invariant: set[Value] = set(kernel.params)
+        self.slots: dict[Value, Slot] = {}
+        self.kept: set[Value] = set()
+        #: Run-time extents of this program, and the most that any program has.
+        self.extents: dict[int | str, V] = {}
+        self.limits: dict[int | str, V] = {}
+        self.programs: list[V] = []
+        self.checks = {op: k + 1 for k, op in enumerate(op for op in kernel.walk() if op.name == "check")}
+        self._prologue: list[str] = []
+        self._prologue_block = "entry"
+        self._scratch: V = i64(0)
+        self._slot_of_param: dict[Value, int] = {}
+        slot = 0
+        for param in kernel.params:
+            self._slot_of_param[param] = slot
+            slot += 2 if param.type.dtype in dtypes.COMPLEX and not param.type.pointer else 1
+
+    # -- the module ---------------------------------------------------------------------------------------------------
+    def module(self) -> str:
+        """The module's text, with the functions `kernel` and `kernel_scratch`."""
+        t = self.t
+        self.run_programs()
+        body = t.lines
+        attributes = f'nounwind "prefer-vector-width"="{8 * self.target.vector_bytes}"'
+        if self.target.vector_bytes == 64:
+            attributes += ' "min-legal-vector-width"="512"'
+        declarations = "\n".join(t.declarations.values())
+        head = "define void @kernel(ptr %args, i64 %begin, i64 %end, ptr %scratch, i64 %thread)"
+        scratch = "define i64 @kernel_scratch(ptr %args)"
+        # The prologue computes the scratch's size too; what this function does not need of it is dead code here.
+        return "\n".join((
+            f"{head} {attributes} {{", "entry:", *self.memory.allocas, *self._prologue, "  br label %start", *body, "}",
+            f"{scratch} {attributes} {{", "entry:", "  %scratch = inttoptr i64 0 to ptr", *self.memory.allocas,
+            *self._prologue, f"  ret i64 {self._scratch.ref}", "}", declarations, "",
+        ))  # fmt: skip
+
+    @contextmanager
+    def hoisted(self) -> Iterator[None]:
+        """Emit into the prologue."""
+        t = self.t
+        lines, block = t.lines, t.block
+        if lines is self._prologue:
+            yield
+            return
+        t.lines, t.block = self._prologue, self._prologue_block
+        yield
+        self._prologue_block = t.block
+        t.lines, t.block = lines, block
+
+    def run_programs(self) -> None:
+        t, kernel = self.t, self.kernel
+        begin, end = V("%begin", "i64"), V("%end", "i64")
+        with self.hoisted():
+            counts = [self._ceildiv(self.integer(axis.size), axis.block) for axis in kernel.grid]
+            for name, dim in kernel.dims.items():
+                size = self.integer(dim.size)
+                whole = dim.block is None
+                self.limits[name] = size if whole else t.call("llvm.smin.i64", "i64", [i64(dim.block or 0), size])
+                if whole:
+                    self.extents[name] = size
+        counters = [self.memory.alloca("i64", 8) for _ in counts] if len(counts) > 1 else []
+        t.label("start")
+        first, head, latch, done = [t.new_label(hint) for hint in ("first", "program", "latch", "done")]
+        t.br_if(t.cmp("slt", begin, end), first, done)
+        t.label(first)
+        rest = begin
+        for counter, count in list(zip(counters, counts, strict=True))[::-1] if counters else ():
+            t.store(t.bin("urem", rest, count), counter, 8)
+            rest = t.bin("udiv", rest, count)
+        t.br(head)
+        t.label(head)
+        following = V(t.fresh("next"), "i64")
+        linear = t.phi("i64", (begin, first), (following, latch))
+        self.programs = [t.load(c, "i64", 8) for c in counters] or [linear] * len(counts)
+        for name, dim in kernel.dims.items():
+            if dim.block is not None:
+                left = t.bin("sub", self.integer(dim.size), self.start(name))
+                self.extents[name] = t.call("llvm.smin.i64", "i64", [i64(dim.block), left])
+        self.run_block(kernel.body)
+        self._advance(counters, counts)
+        t.br(latch)
+        t.label(latch)
+        t.line(f"{following.ref} = add i64 {linear.ref}, 1")
+        t.br_if(t.cmp("slt", following, end), head, done)
+        t.label(done)
+        t.line("ret void")
+
+    def _ceildiv(self, size: V, block: int) -> V:
+        t = self.t
+        return size if block == 1 else t.bin("udiv", t.bin("add", size, i64(block - 1)), i64(block))
+
+    def _advance(self, counters: list[V], counts: list[V]) -> None:
+        """Step the program ids, the last one fastest."""
+        t = self.t
+        carry = i64(1)
+        for counter, count, pid in list(zip(counters, counts, self.programs, strict=True))[::-1] if counters else ():
+            following = t.bin("add", pid, carry)
+            wrapped = t.cmp("eq", following, count)
+            t.store(t.select(wrapped, i64(0), following), counter, 8)
+            carry = t.cast("zext", wrapped, "i64")
+
+    def start(self, name: str) -> V:
+        """First position of this program's block of a dim."""
+        dim = self.kernel.dims[name]
+        if dim.block is None or dim.axis is None:
+            return i64(0)
+        return self.t.bin("mul", self.programs[dim.axis], i64(dim.block))
+
+    def extent(self, extent: int | str) -> V:
+        return i64(extent) if isinstance(extent, int) else self.extents[extent]
+
+    # -- scalars ------------------------------------------------------------------------------------------------------
+    def integer(self, value: Value) -> V:
+        """An i64 or pointer scalar."""
+        reg = self.scalar(value)
+        assert isinstance(reg, V)
+        return reg
+
+    def scalar(self, value: Value) -> Register:
+        found = self.scalars.get(value)
+        if found is not None:
+            return found
+        if value.op is None:
+            with self.hoisted():
+                reg = self._parameter(value)
+        elif value.op.name == "const":
+            self.invariant.add(value)
+            reg = constant(self.t, value.op.attrs["value"], value.type.dtype)
+        else:
+            # Only sizes are asked for ahead of their turn.
+            for operand in value.op.operands:
+                self.scalar(operand)
+            self.run_scalar(value.op)
+            return self.scalars[value]
+        self.scalars[value] = reg
+        return reg
+
+    def _parameter(self, param: Value) -> Register:
+        t = self.t
+        where = t.gep(V("%args", "ptr"), i64(self._slot_of_param[param]), "i64")
+        if param.type.pointer:
+            return t.load(where, "ptr", 8)
+        if param.type.dtype in dtypes.COMPLEX:
+            part = dtypes.PART[param.type.dtype]
+            re, im = self.memory.load(part, where, 0), self.memory.load(part, t.gep(where, i64(1), "i64"), 0)
+            assert isinstance(re, V) and isinstance(im, V)
+            return re, im
+        return self.memory.load(param.type.dtype, where, 0)
+
+    def run_scalar(self, op: Op) -> None:
+        """Emit one op with a scalar result."""
+        value = op.results[0]
+        if op.name == "const" or value in self.scalars:
+            return
+        args = [self.scalar(v) for v in op.operands]
+        pure = op.name not in ("load_view", "load_ptr", "program_id", "dim_start", "dim_extent")
+        if pure and all(v in self.invariant for v in op.operands):
+            self.invariant.add(value)
+            with self.hoisted():
+                self.scalars[value] = self.apply(op, args, 0)
+        else:
+            self.scalars[value] = self._scalar_op(op, args)
+
+    def _scalar_op(self, op: Op, args: list[Register]) -> Register:
+        t, dtype = self.t, op.result.type.dtype
+        if op.name == "program_id":
+            return self.programs[op.attrs["axis"]]
+        if op.name == "dim_start":
+            return self.start(op.attrs["dim"])
+        if op.name == "dim_extent":
+            return self.extents[op.attrs["dim"]]
+        if op.name in ("load_view", "load_ptr"):
+            ptr, index = args[0], args[1]
+            assert isinstance(ptr, V) and isinstance(index, V)
+            where = address(t, ptr, index, dtype)
+            if op.name == "load_view" or len(args) == 2:
+                return self.memory.load(dtype, where, 0)
+            mask = args[2]
+            assert isinstance(mask, V)
+            found = self.memory.load(dtype, t.select(mask, where, self.memory.nothing()), 0)
+            return select(t, mask, found, constant(t, op.attrs.get("other", 0), dtype))
+        if op.name in ("broadcast", "scan"):
+            return args[0]
+        return self.apply(op, args, 0)
+
+    def apply(self, op: Op, args: list[Register], n: int) -> Register:
+        """An elementwise op or cast on register values of n lanes."""
+        out = op.result.type.dtype
+        if op.name == "cast":
+            return convert(self.t, args[0], op.operands[0].type.dtype, out)
+        return self.combine(op.name, args, [v.type.dtype for v in op.operands], out)
+
+    def combine(self, name: str, args: list[Register], given: list[str], out: str) -> Register:
+        return math.emit(self.t, name, args, given, out, self.math)
+
+    def constant(self, value: Any, dtype: str, n: int) -> Register:
+        return constant(self.t, value, dtype, n)
+
+    # -- scratch ------------------------------------------------------------------------------------------------------
+    def slot(self, value: Value, dtype: str | None = None, innermost: int | None = None) -> Slot:
+        """Scratch for a tile; extent `innermost` (the last, unless said) has stride 1.
+
+        Parameters
+        ----------
+        value : Value
+        dtype : str, optional
+            The elements' dtype, if wider than the value's.
+        innermost : int, optional
+            Matters when the slot is made: by the first nest that writes it.
+        """
+        found = self.slots.get(value)
+        if found is None:
+            extents = value.type.extents
+            order = list(range(len(extents)))
+            if innermost is not None:
+                order.append(order.pop(innermost))
+            found = self.slots[value] = self.allocate(dtype or value.type.dtype, extents, order)
+        return found
+
+    def allocate(self, dtype: str, extents: tuple[int | str, ...], order: list[int]) -> Slot:
+        """Scratch for a tile whose extents are laid out in `order`, the last one with stride 1 and padded."""
+        t = self.t
+        with self.hoisted():
+            strides: dict[int, V | int] = {}
+            size: V = i64(1)
+            for place, k in enumerate(reversed(order)):
+                extent = self.limits[extents[k]] if isinstance(extents[k], str) else i64(int(extents[k]))
+                strides[k] = size if place else 1
+                if not place:
+                    extent = t.bin("and", t.bin("add", extent, i64(PAD - 1)), i64(-PAD))
+                size = t.bin("mul", size, extent) if place else extent
+            base = t.gep(V("%scratch", "ptr"), self._scratch, "i8")
+            nbytes = t.bin("mul", size, i64(dtypes.SIZE[dtype]))
+            nbytes = t.bin("and", t.bin("add", nbytes, i64(63)), i64(-64))
+            self._scratch = t.bin("add", self._scratch, nbytes)
+        return Slot(base, dtype, tuple([strides[k] for k in range(len(extents))]), size)
+
+    # -- blocks -------------------------------------------------------------------------------------------------------
+    def run_block(self, block: Block) -> None:
+        """Emit a block's ops, but not its yield."""
+        line: list[Op] = []
+        for op in block.ops:
+            if op.regions:
+                self.run_line(line)
+                line = []
+                self.run_region(op)
+            else:
+                line.append(op)
+        self.run_line(line)
+
+    def run_line(self, line: list[Op]) -> None:
+        for stage in Strips(self.kernel, line, self.escaping(line), self.kept).stages():
+            for op in stage.scalars:
+                self.run_scalar(op)
+            for nest in stage.nests:
+                NestCode(self, nest).emit()
+
+    def escaping(self, line: list[Op]) -> list[Value]:
+        """Values of a line that ops outside it read."""
+        return []
+
+    def run_region(self, op: Op) -> None:
+        raise NotImplementedError(op.name)

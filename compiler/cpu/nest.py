@@ -1,0 +1,605 @@
+"""Code of one loop nest of tile ops: loops, loads, stores and the values between them.
+
+The innermost positions run in vectors of `lanes` lanes.  A value that does not vary along the vectors' axis is a scalar,
+and every value is computed in the outermost loop that it can be.  The last, partial vector of an axis is a copy of the
+loop's body in which loads, stores and reductions mind the number of positions left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from .. import dtypes, ops
+from ..ir import Op, Value
+from ..llvm.convert import Register, convert, memory_type, to_memory
+from ..llvm.text import V, lanes
+from .memory import address, first, i64, join, lane_numbers, parts, select, splat
+from .reduction import Reduction, Scan
+from .strips import Item, Nest, is_const, pointer, view
+
+if TYPE_CHECKING:
+    from .codegen import Codegen, Slot
+
+#: Rows of a reduction over an outer axis that are joined in registers before memory sees them.
+ROWS = 16
+#: Vectors of a sum that are added up before the result is added to another accumulator, which bounds rounding errors.
+CHUNKS = 64
+
+
+class Loop(NamedTuple):
+    """A loop over an axis: by `step` positions ("block"), one position ("step") or one vector ("lane")."""
+
+    axis: int
+    kind: str
+    step: int = 1
+
+
+class Access:
+    """Where a load, store or scratch tile is: an address of the nest's positions."""
+
+    __slots__ = ("dtype", "pointer", "offset", "strides", "bounds", "level", "base", "padded")
+
+    def __init__(
+        self, dtype: str, pointer: V, offset: V | int, strides: dict[int, V | int], bounds: dict[int, V], padded: bool
+    ) -> None:
+        self.dtype = dtype
+        self.pointer = pointer
+        self.offset = offset
+        #: By axis of the nest; a constant stride is an int.
+        self.strides = strides
+        self.bounds = bounds
+        #: The loop in which the part of the address without the lanes' axis is known.
+        self.level = -1
+        self.base = pointer
+        #: Whether vectors may run past the end.
+        self.padded = padded
+
+
+class NestCode:
+    """Emits one nest."""
+
+    def __init__(self, code: Codegen, nest: Nest) -> None:
+        self.code = code
+        self.nest = nest
+        self.t = code.t
+        self.memory = code.memory
+        self.rank = len(nest.extents)
+        self.extents = [code.extent(e) for e in nest.extents]
+        self.values: dict[Item, Register] = {}
+        self.splats: dict[Item, Register] = {}
+        #: Current position along each axis, and the end of the innermost loop over it.
+        self.positions: list[V] = [i64(0)] * self.rank
+        self.ends = list(self.extents)
+        #: Positions left for the vector, in a partial one.
+        self.count: V | None = None
+        self.lane = self._choose_lane()
+        self.lanes = self._choose_lanes() if self.rank else 0
+        self.loops = self._order()
+        self.level_of = {loop.axis: k for k, loop in enumerate(self.loops)}
+        self.effects = [op for op in nest.roots if not op.results]
+        self.reductions = [Reduction(self, op) for op in nest.roots if op.name in ("reduce", "argreduce")]
+        self.scans = {op: Scan(self, op) for op in nest.roots if op.name == "scan"}
+        self.accesses: dict[Item | Op | Value, Access] = {}
+
+    # -- the shape of the nest ----------------------------------------------------------------------------------------
+    def _views(self) -> list[tuple[tuple[int, ...], tuple[Value, ...], int]]:
+        """(axes, strides, weight) of the nest's loads and stores."""
+        identity = tuple(range(self.rank))
+        found = [
+            (item.where, view(item.value.op)[2], 2)
+            for item in self.nest.items
+            if item.where and not item.kept and item.value.op is not None and item.value.op.name == "load_view"
+        ]
+        return found + [(identity, view(op)[2], 3) for op in self.nest.roots if op.name == "store_view"]
+
+    def _choose_lane(self) -> int:
+        """The axis along which vectors lie: one of unit stride in most loads and stores; the last, if in doubt."""
+        score = [0] * self.rank
+        for axes, strides, weight in self._views():
+            for axis, stride in zip(axes, strides, strict=True):
+                score[axis] += weight if is_const(stride, 1) else 0
+        return max(range(self.rank), key=lambda a: (score[a], a), default=-1)
+
+    def _choose_lanes(self) -> int:
+        """Two native vectors a value, four if there are few values; all dtypes share the number of lanes."""
+        sizes, work = 0, 0
+        for item in self.nest.items:
+            if item.where and self.lane in item.axes:
+                row = ops.TABLE.get(item.value.op.name) if item.value.op is not None else None
+                weight = row.cost if row else 1
+                dtype = item.value.type.dtype
+                sizes += weight * (4 if dtype in ("f16", "bf16") else dtypes.SIZE[dtypes.PART.get(dtype, dtype)])
+                work += weight
+        native = self.code.target.vector_bytes
+        total = (4 if work <= 8 else 2) * native * max(work, 1) // max(sizes, 1)
+        extent = self.nest.extents[self.lane]
+        if isinstance(extent, int):
+            total = min(total, 1 << (extent - 1).bit_length() if extent > 1 else 1)
+        return max(2, min(64, 1 << (total.bit_length() - 1)))
+
+    def _order(self) -> list[Loop]:
+        """The loops, outermost first."""
+        others = [a for a in range(self.rank) if a != self.lane]
+        lane = Loop(self.lane, "lane", self.lanes)
+        roots = self.nest.roots
+        scan = next((op for op in roots if op.name == "scan"), None)
+        if scan is not None:
+            # Positions along a scan come last, so that its carry stays in registers.
+            dim = scan.attrs["dim"]
+            loops = [*[Loop(a, "step") for a in others if a != dim], lane]
+            return loops if dim == self.lane else [*loops, Loop(dim, "step")]
+        folds = [op for op in roots if op.name in ("reduce", "argreduce")]
+        if folds and all(self.lane not in op.attrs["dims"] for op in folds):
+            dims = {op.attrs["dims"] for op in folds}
+            if len(dims) == 1:
+                # Rows outside, columns inside, then a few rows in registers.
+                inner = max(dims.pop())
+                loops = [Loop(a, "step") for a in others if a != inner]
+                return [*loops, Loop(inner, "block", ROWS), lane, Loop(inner, "step")]
+        loops = [Loop(a, "step") for a in others]
+        if any(Reduction.blocked(op) and self.lane in op.attrs["dims"] for op in folds):
+            loops.append(Loop(self.lane, "block", CHUNKS * self.lanes))
+        elif self._transposes():
+            block = max(self.lanes, 16)
+            other = self._transposes()[0]
+            outer = [Loop(a, "step") for a in others if a != other]
+            return [*outer, Loop(other, "block", block), Loop(self.lane, "block", block), Loop(other, "step"), lane]
+        return [*loops, lane] if self.rank else []
+
+    def _transposes(self) -> list[int]:
+        """Axes of unit stride in an access that is strided along the lanes."""
+        found = []
+        for axes, strides, _ in self._views():
+            if self.lane in axes and not is_const(strides[axes.index(self.lane)], 1):
+                found += [a for a, s in zip(axes, strides, strict=True) if a != self.lane and is_const(s, 1)]
+        return found
+
+    # -- emission -----------------------------------------------------------------------------------------------------
+    def emit(self) -> None:
+        self._place()
+        for reduction in self.reductions:
+            reduction.prepare()
+        self.body(0)
+        for reduction in self.reductions:
+            reduction.finish()
+
+    def _place(self) -> None:
+        """Decide in which loop each value is computed, and find the accesses."""
+        for item in self.nest.items:
+            item.level = max([self.level_of[a] for a in item.axes], default=-1)
+            op = item.value.op
+            if item.kept:
+                self.accesses[item] = self.slot_access(self.code.slot(item.value), dict(enumerate(item.where)))
+            elif item.where and op is not None and op.name == "load_view":
+                self.accesses[item] = self._view_access(op, item.where)
+            for arg in item.args:
+                arg.shared |= self.lane in item.axes and self.lane not in arg.axes
+        for op in self.effects:
+            if op.name == "store_view":
+                self.accesses[op] = self._view_access(op, tuple(range(self.rank)))
+            if op.name != "check" or self.rank:
+                for value in op.operands:
+                    if (value, tuple(range(len(value.type.extents)))) in self.nest.table or value.type.extents:
+                        item = self.nest.item(value)
+                        item.shared |= self.lane not in item.axes and self.rank > 0
+        for value in self.nest.keeps:
+            innermost = self.lane
+            self.accesses[value] = self.slot_access(
+                self.code.slot(value, innermost=innermost), dict(enumerate(range(self.rank)))
+            )
+        for access in self.accesses.values():
+            axes = [a for a, s in access.strides.items() if a != self.lane and s != 0]
+            axes += [a for a in access.bounds if a != self.lane]
+            access.level = max([self.level_of[a] for a in axes], default=-1)
+
+    def _view_access(self, op: Op, where: tuple[int, ...]) -> Access:
+        ptr, offset, strides, bounds = view(op)
+        integer = self.code.integer
+        start = 0 if is_const(offset, 0) else integer(offset)
+        return Access(
+            ptr.type.dtype,
+            integer(ptr),
+            start,
+            {a: _stride(s, integer) for a, s in zip(where, strides, strict=True)},
+            {a: integer(b) for a, b in zip(where, bounds, strict=False)},
+            False,
+        )
+
+    def slot_access(self, slot: Slot, where: dict[int, int]) -> Access:
+        """A scratch tile whose extent k is the nest's axis where[k]."""
+        return Access(slot.dtype, slot.base, 0, {a: slot.strides[k] for k, a in where.items()}, {}, True)
+
+    def body(self, k: int) -> None:
+        """What is inside the first k loops."""
+        t = self.t
+        for key, access in self.accesses.items():
+            if access.level == k - 1:
+                access.base = self.base(access)
+        for item in self.nest.items:
+            if item.level == k - 1:
+                self.values[item] = value = self._compute(item)
+                if item.shared:
+                    self.splats[item] = splat(t, value, self.lanes)
+        for reduction in self.reductions:
+            reduction.open(k)
+        for scan in self.scans.values():
+            scan.open(k)
+        if k < len(self.loops):
+            self._loop(k)
+        else:
+            self._innermost()
+        for reduction in self.reductions:
+            reduction.close(k)
+
+    def _loop(self, k: int) -> None:
+        t, loop = self.t, self.loops[k]
+        start, end = self.positions[loop.axis], self.ends[loop.axis]
+        if loop.kind == "block":
+            with self.counted(start, end, i64(loop.step)) as position:
+                self.positions[loop.axis] = position
+                stop = t.bin("add", position, i64(loop.step))
+                self.ends[loop.axis] = t.call("llvm.smin.i64", "i64", [stop, end])
+                self.body(k + 1)
+        elif loop.kind == "step":
+            with self.counted(start, end, i64(1)) as position:
+                self.positions[loop.axis] = position
+                self.body(k + 1)
+        else:
+            self._lane_loop(k, start, end)
+        self.positions[loop.axis], self.ends[loop.axis] = start, end
+
+    def _lane_loop(self, k: int, start: V, end: V) -> None:
+        t, axis = self.t, self.loops[k].axis
+        size = t.bin("sub", end, start) if start.ref != "0" else end
+        whole = t.bin("and", size, i64(-self.lanes))
+        last = t.bin("add", start, whole) if start.ref != "0" else whole
+        with self.counted(start, last, i64(self.lanes)) as position:
+            self.positions[axis] = position
+            self.body(k + 1)
+        extent = self.nest.extents[axis]
+        if isinstance(extent, int) and extent % self.lanes == 0:
+            return
+        with self.when(t.cmp("slt", last, end)):
+            self.positions[axis] = last
+            self.count = t.bin("sub", end, last)
+            self.body(k + 1)
+            self.count = None
+
+    def counted(self, start: V, end: V, step: V) -> Counted:
+        return Counted(self, start, end, step)
+
+    def when(self, condition: V) -> When:
+        return When(self, condition)
+
+    def _innermost(self) -> None:
+        for reduction in self.reductions:
+            reduction.update()
+        for value in self.nest.keeps:
+            self.store(self.accesses[value], self.full(self.nest.item(value)))
+        for op in self.effects:
+            self._effect(op)
+
+    def fill(self, slot: Slot, value: object) -> None:
+        """Set all of a scratch tile."""
+        n = self.lanes
+        constant = self.code.constant(value, slot.dtype, n)
+        with self.counted(i64(0), slot.size, i64(n)) as position:
+            self.memory.store(slot.dtype, constant, address(self.t, slot.base, position, slot.dtype))
+
+    def scan_item(self, op: Op) -> Item:
+        return self.nest.table[op.result, tuple(range(self.rank))]
+
+    # -- values -------------------------------------------------------------------------------------------------------
+    def full(self, item: Item) -> Register:
+        """The value at the nest's lanes, splat if uniform."""
+        if self.lane in item.axes or not self.rank:
+            return self.values[item]
+        found = self.splats.get(item)
+        return found if found is not None else splat(self.t, self.values[item], self.lanes)
+
+    def _compute(self, item: Item) -> Register:
+        code, t, op = self.code, self.t, item.value.op
+        if not item.where:
+            return code.scalar(item.value)
+        vectorised = self.lane in item.axes
+        n = self.lanes if vectorised else 0
+        if item.kept:
+            found = self.load(self.accesses[item], n)
+            return convert(t, found, self.accesses[item].dtype, item.value.type.dtype)
+        assert op is not None
+        if op.name == "iota":
+            position = self.positions[item.where[0]]
+            return t.bin("add", t.splat(position, n), lane_numbers(n)) if n else position
+        if op.name == "load_view":
+            return self.load(self.accesses[item], n, op.attrs.get("other", 0))
+        args = [self.full(a) if vectorised else self.values[a] for a in item.args]
+        if op.name == "load_ptr":
+            return self._gather(op, args, n)
+        if op.name == "scan":
+            return self.scans[op].step(args[0])
+        return code.apply(op, args, n)
+
+    # -- addresses ----------------------------------------------------------------------------------------------------
+    def base(self, access: Access) -> V:
+        """The address at lane position 0."""
+        t = self.t
+        index = access.offset
+        for axis, stride in access.strides.items():
+            if axis == self.lane or stride == 0:
+                continue
+            position = self.positions[axis]
+            if stride != 1:
+                position = t.bin("mul", position, stride if isinstance(stride, V) else i64(stride))
+            index = position if index == 0 else t.bin("add", _integer(index), position)
+        return access.pointer if index == 0 else address(t, access.pointer, _integer(index), access.dtype)
+
+    def _left(self, access: Access, n: int) -> V | None:
+        """How many lanes are in memory; None: all."""
+        t = self.t
+        count = None if access.padded else self.count
+        for axis, bound in access.bounds.items():
+            if axis == self.lane and n:
+                left = t.bin("sub", bound, self.positions[axis])
+                count = left if count is None else t.call("llvm.smin.i64", "i64", [left, count])
+        outside = self._outside(access, n)
+        if outside is not None:
+            count = t.select(outside, i64(0), count if count is not None else i64(n))
+        return count
+
+    def _outside(self, access: Access, n: int) -> V | None:
+        """Whether a position other than the lanes' is out of bounds."""
+        t, found = self.t, None
+        for axis, bound in access.bounds.items():
+            if axis != self.lane or not n:
+                out = t.cmp("sge", self.positions[axis], bound)
+                found = out if found is None else t.bin("or", found, out)
+        return found
+
+    # -- loads --------------------------------------------------------------------------------------------------------
+    def load(self, access: Access, n: int, other: object = 0) -> Register:
+        t = self.t
+        if not n:
+            where = self._scalar_address(access)
+            outside = self._outside(access, n)
+            if outside is None:
+                return self.memory.load(access.dtype, where, 0)
+            found = self.memory.load(access.dtype, t.select(outside, self.memory.nothing(), where), 0)
+            return select(t, outside, self.code.constant(other, access.dtype, 0), found)
+        count = self._left(access, n)
+        if not access.bounds:
+            return self._load_lanes(access, n, count)
+        assert count is not None
+        # Most vectors of a bounded view are whole.
+        whole, part, done = t.new_label("whole"), t.new_label("part"), t.new_label("loaded")
+        t.br_if(t.cmp("sge", count, i64(n)), whole, part)
+        t.label(whole)
+        a, from_a = self._load_lanes(access, n, None), t.block
+        t.br(done)
+        t.label(part)
+        b = self._load_lanes(access, n, count)
+        if other:
+            b = select(t, first(t, count, n), b, self.code.constant(other, access.dtype, n))
+        from_b = t.block
+        t.br(done)
+        t.label(done)
+        return join([t.phi(x.ty, (x, from_a), (y, from_b)) for x, y in zip(parts(a), parts(b), strict=True)])
+
+    def _load_lanes(self, access: Access, n: int, count: V | None) -> Register:
+        t, dtype = self.t, access.dtype
+        stride, position = access.strides[self.lane], self.positions[self.lane]
+        if stride == 0:
+            return splat(t, self.memory.load(dtype, access.base, 0), n)
+        if stride == 1:
+            return self.memory.load(dtype, address(t, access.base, position, dtype), n, count)
+        if stride == -1 and count is None:
+            last = t.bin("sub", i64(1 - n), position)
+            found = self.memory.load(dtype, address(t, access.base, last, dtype), n)
+            poison = [V("poison", v.ty) for v in parts(found)]
+            return join([t.shuffle(v, p, range(n - 1, -1, -1)) for v, p in zip(parts(found), poison, strict=True)])
+        pointers = self._lane_addresses(access, n, count)
+        return self.memory.load_each(dtype, pointers)
+
+    def _lane_addresses(self, access: Access, n: int, count: V | None) -> list[V]:
+        """The lanes' addresses; those of lanes out of memory repeat the last good one's."""
+        t, dtype = self.t, access.dtype
+        stride = _integer(access.strides[self.lane])
+        pointer = address(t, access.base, t.bin("mul", self.positions[self.lane], stride), dtype)
+        if count is not None:
+            pointer = t.select(t.cmp("sgt", count, i64(0)), pointer, self.memory.nothing())
+        found = [pointer]
+        for lane in range(1, n):
+            step = stride
+            if count is not None:
+                step = t.select(t.cmp("sgt", count, i64(lane)), stride, i64(0))
+            pointer = address(t, pointer, step, dtype)
+            found.append(pointer)
+        return found
+
+    def _scalar_address(self, access: Access) -> V:
+        t, stride = self.t, access.strides.get(self.lane, 0)
+        if stride == 0:
+            return access.base
+        position = self.positions[self.lane]
+        offset = position if stride == 1 else t.bin("mul", position, _integer(stride))
+        return address(t, access.base, offset, access.dtype)
+
+    def _gather(self, op: Op, args: list[Register], n: int) -> Register:
+        t, dtype = self.t, op.result.type.dtype
+        index = args[0]
+        mask = args[1] if len(args) > 1 else None
+        assert isinstance(index, V) and (mask is None or isinstance(mask, V))
+        active = mask
+        if n and self.count is not None:
+            inside = first(t, self.count, n)
+            active = inside if mask is None else t.bin("and", mask, inside)
+        pointers = address(t, self.code.integer(pointer(op)), index, dtype)
+        if n:
+            found = self.memory.gather(dtype, pointers, active)
+        else:
+            if active is not None:
+                pointers = t.select(active, pointers, self.memory.nothing())
+            found = self.memory.load(dtype, pointers, 0)
+        other = op.attrs.get("other", 0)
+        return select(t, mask, found, self.code.constant(other, dtype, n)) if mask is not None and other else found
+
+    # -- effects ------------------------------------------------------------------------------------------------------
+    def _operand(self, value: Value) -> Register:
+        if not self.rank:
+            return self.code.scalar(value)
+        return self.full(self.nest.item(value))
+
+    def _effect(self, op: Op) -> None:
+        if op.name == "store_view":
+            self.store(self.accesses[op], self._operand(op.operands[0]))
+        elif op.name == "store_ptr":
+            self._scatter(op)
+        else:
+            self._check(op)
+
+    def store(self, access: Access, value: Register) -> None:
+        t, n, dtype = self.t, lanes(parts(value)[0].ty), access.dtype
+        if not n:
+            self.memory.store(dtype, value, self._scalar_address(access))
+            return
+        count = self._left(access, n)
+        if not access.bounds:
+            self._store_lanes(access, value, count)
+            return
+        assert count is not None
+        whole, part, done = t.new_label("whole"), t.new_label("part"), t.new_label("stored")
+        t.br_if(t.cmp("sge", count, i64(n)), whole, part)
+        t.label(whole)
+        self._store_lanes(access, value, None)
+        t.br(done)
+        t.label(part)
+        self._store_lanes(access, value, count)
+        t.br(done)
+        t.label(done)
+
+    def _store_lanes(self, access: Access, value: Register, count: V | None) -> None:
+        t, n, dtype = self.t, self.lanes, access.dtype
+        stride, position = access.strides[self.lane], self.positions[self.lane]
+        if stride == 1:
+            self.memory.store(dtype, value, address(t, access.base, position, dtype), count)
+            return
+        step = _integer(stride)
+        where = address(t, access.base, t.bin("mul", position, step), dtype)
+        if count is None:
+            for lane in range(n):
+                self.memory.store(dtype, join([t.extract(v, lane) for v in parts(value)]), where)
+                where = address(t, where, step, dtype)
+            return
+        spilled = self._spill(value, dtype)
+        with self.counted(i64(0), t.call("llvm.smin.i64", "i64", [count, i64(n)]), i64(1)) as lane:
+            to = address(t, where, t.bin("mul", lane, step), dtype)
+            self.memory.store(dtype, self._lane(spilled, dtype, lane), to)
+
+    def _spill(self, value: Register, dtype: str) -> list[V]:
+        """The lanes of a value in stack buffers, to be indexed at run time."""
+        buffers = []
+        for v in parts(to_memory(self.t, value, dtype)):
+            buffer = self.memory.alloca(v.ty)
+            self.t.store(v, buffer, 64)
+            buffers.append(buffer)
+        return buffers
+
+    def _lane(self, spilled: list[V], dtype: str, lane: V) -> Register:
+        part = dtypes.PART.get(dtype, dtype)
+        elem = memory_type(dtype)
+        return join([parts(self.memory.load(part, self.t.gep(b, lane, elem), 0))[0] for b in spilled])
+
+    def _scatter(self, op: Op) -> None:
+        """Lane by lane, in order."""
+        t, dtype = self.t, op.operands[0].type.dtype
+        ptr = self.code.integer(op.operands[1])
+        value, index, *mask = [self._operand(v) for v in (op.operands[0], *op.operands[2:])]
+        if not self.rank:
+            with self.when(parts(mask[0])[0]) if mask else self.when(V("true", "i1")):
+                self._scatter_one(op, value, address(t, ptr, parts(index)[0], dtype))
+            return
+        values, indices = self._spill(value, dtype), self._spill(index, "i64")
+        masks = self._spill(mask[0], "bool") if mask else []
+        with self.counted(i64(0), self.count or i64(self.lanes), i64(1)) as lane:
+            with self.when(parts(self._lane(masks, "bool", lane))[0] if masks else V("true", "i1")):
+                where = address(t, ptr, parts(self._lane(indices, "i64", lane))[0], dtype)
+                self._scatter_one(op, self._lane(values, dtype, lane), where)
+
+    def _scatter_one(self, op: Op, value: Register, where: V) -> None:
+        dtype = op.operands[0].type.dtype
+        if op.attrs.get("combine") == "add":
+            old = self.memory.load(dtype, where, 0)
+            name = "logical_or" if dtype == "bool" else "add"
+            value = self.code.combine(name, [old, value], [dtype, dtype], dtype)
+        self.memory.store(dtype, value, where)
+
+    def _check(self, op: Op) -> None:
+        """Record the message's number, unless another one is."""
+        t = self.t
+        ok = self._operand(op.operands[0])
+        assert isinstance(ok, V)
+        bad = t.bin("xor", ok, t.like(True, ok))
+        if self.rank and self.count is not None:
+            bad = t.bin("and", bad, first(t, self.count, self.lanes))
+        errors = next(p for p in self.code.kernel.params if p.name == "errors")
+        where = self.code.integer(errors)
+        with self.when(t.any(bad)):
+            old = t.load(where, "i64", 8)
+            t.store(t.select(t.cmp("eq", old, i64(0)), i64(self.code.checks[op]), old), where, 8)
+
+
+class Counted:
+    """A loop over [start, end) that tests its condition at the end of a trip; the position is what `with` gives."""
+
+    def __init__(self, nest: NestCode, start: V, end: V, step: V) -> None:
+        self.t = nest.t
+        self.start, self.end, self.step = start, end, step
+
+    def __enter__(self) -> V:
+        t = self.t
+        self.entry, self.head, self.done = t.new_label("enter"), t.new_label("loop"), t.new_label("done")
+        t.br_if(t.cmp("slt", self.start, self.end), self.entry, self.done)
+        t.label(self.entry)
+        t.br(self.head)
+        self.latch = t.new_label("latch")
+        t.label(self.head)
+        self.following = V(t.fresh("next"), "i64")
+        self.position = t.phi("i64", (self.start, self.entry), (self.following, self.latch))
+        return self.position
+
+    def __exit__(self, *_: object) -> None:
+        t = self.t
+        t.br(self.latch)
+        t.label(self.latch)
+        t.line(f"{self.following.ref} = add nsw i64 {self.position.ref}, {self.step.ref}")
+        t.br_if(t.cmp("slt", self.following, self.end), self.head, self.done)
+        t.label(self.done)
+
+
+class When:
+    """Code that runs if a condition holds."""
+
+    def __init__(self, nest: NestCode, condition: V) -> None:
+        self.t = nest.t
+        self.condition = condition
+
+    def __enter__(self) -> None:
+        t = self.t
+        then, self.done = t.new_label("then"), t.new_label("done")
+        t.br_if(self.condition, then, self.done)
+        t.label(then)
+
+    def __exit__(self, *_: object) -> None:
+        self.t.br(self.done)
+        self.t.label(self.done)
+
+
+def _integer(x: V | int) -> V:
+    return x if isinstance(x, V) else i64(x)
+
+
+def _stride(value: Value, integer: object) -> V | int:
+    """A stride: an int if constant."""
+    if value.op is not None and value.op.name == "const":
+        return value.op.attrs["value"]
+    assert callable(integer)
+    return integer(value)

@@ -1,0 +1,359 @@
+"""Cuts a straight line of block IR into loop nests.
+
+A *barrier* (reduction, dot) has to see all of its operand before anything reads its result.  The stage of an op is the
+largest number of barriers on a path to it; ops of one stage and equal extents share one loop nest.  Memory order adds
+stages where a load must see an earlier store, or a store must wait for earlier loads.
+
+A value that another nest needs is computed again there if that is cheap and the memory it reads still stands, and is
+kept in scratch otherwise.  Barrier results are always kept (scalars in registers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from .. import ops
+from ..ir import Kernel, Op, Value
+
+BARRIERS = frozenset(("reduce", "argreduce", "dot"))
+LOADS = frozenset(("load_view", "load_ptr"))
+STORES = frozenset(("store_view", "store_ptr"))
+#: Values at least this dear (in additions) are kept rather than computed again.
+DEAR = 7
+_COSTS = {"const": 0, "iota": 0, "broadcast": 0, "program_id": 0, "dim_start": 0, "dim_extent": 0, "load_ptr": 4}
+
+Axes = tuple[int, ...]
+Key = tuple[int, int, tuple[int | str, ...]]
+
+
+class Item:
+    """A value needed in a nest: extent k of `value` is the nest's axis `where[k]`.
+
+    `axes` are those nest axes that it really varies along.  `kept`: it is read from scratch, else computed by its op.
+    """
+
+    __slots__ = ("value", "where", "args", "axes", "kept", "order", "level", "shared")
+
+    def __init__(self, value: Value, where: Axes, args: tuple[Item, ...], axes: frozenset[int], kept: bool) -> None:
+        self.value = value
+        self.where = where
+        self.args = args
+        self.axes = axes
+        self.kept = kept
+        self.order = 0
+        self.level = -1
+        #: Whether a vector op reads this uniform value, which is then splat once.
+        self.shared = False
+
+
+@dataclass(slots=True, eq=False)
+class Nest:
+    """Ops that run in one loop nest over `extents`."""
+
+    extents: tuple[int | str, ...]
+    #: Barriers, scans without another reader, and effects, in body order.
+    roots: list[Op] = field(default_factory=list)
+    #: Values to write to scratch.
+    keeps: list[Value] = field(default_factory=list)
+    #: All values, operands first.
+    items: list[Item] = field(default_factory=list)
+    #: What `item` made, by value and axes.
+    table: dict[tuple[Value, Axes], Item] = field(default_factory=dict)
+
+    def item(self, value: Value) -> Item:
+        """The item of a value with the nest's extents, or of a scalar."""
+        return self.table[resolve(value, tuple(range(len(value.type.extents))))]
+
+
+@dataclass(slots=True)
+class Stage:
+    """Scalar ops that can run once the earlier stages have, then loop nests."""
+
+    scalars: list[Op]
+    nests: list[Nest]
+
+
+def resolve(value: Value, where: Axes) -> tuple[Value, Axes]:
+    """See through broadcasts."""
+    while value.op is not None and value.op.name == "broadcast":
+        where = tuple([where[d] for d in value.op.attrs["dims"]])
+        value = value.op.operands[0]
+    return value, where
+
+
+def is_const(value: Value, number: int) -> bool:
+    return value.op is not None and value.op.name == "const" and value.op.attrs["value"] == number
+
+
+def pointer(op: Op) -> Value:
+    """The pointer that a load or store goes through."""
+    return op.operands[0] if op.name in LOADS else op.operands[1]
+
+
+def view(op: Op) -> tuple[Value, Value, tuple[Value, ...], tuple[Value, ...]]:
+    """(pointer, offset, strides, bounds) of a load_view or store_view."""
+    rest = op.operands if op.name == "load_view" else op.operands[1:]
+    rank = len(op.result.type.extents if op.name == "load_view" else op.operands[0].type.extents)
+    return rest[0], rest[1], rest[2 : 2 + rank], rest[2 + rank :]
+
+
+def loop_extents(op: Op) -> tuple[int | str, ...]:
+    """Extents of the nest that runs an op."""
+    if op.name in BARRIERS or not op.results:
+        return op.operands[0].type.extents
+    return op.result.type.extents
+
+
+class Strips:
+    """The nests of one straight line of ops.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    line : sequence of Op
+        Ops without regions, in order.
+    escaping : set of Value
+        Values of the line that something outside it reads.
+    kept : set of Value
+        Tiles that are in scratch; grows.
+    """
+
+    def __init__(self, kernel: Kernel, line: Sequence[Op], escaping: Iterable[Value], kept: set[Value]) -> None:
+        self.kernel = kernel
+        self.line = [op for op in line if op.name != "yield"]
+        self.kept = kept
+        self.noalias = bool(kernel.attrs.get("noalias"))
+        self.index = {op: k for k, op in enumerate(self.line)}
+        self.stage: dict[Op, int] = {}
+        #: Cost to compute a value again, and the pointers that this reads.
+        self.cost: dict[Value, int] = {}
+        self.reads: dict[Value, frozenset[Value]] = {}
+        self._assign_stages()
+        self._measure()
+        self.nests: dict[Key, Nest] = {}
+        for op in self.line:
+            if op.name in BARRIERS or op.name == "scan" or not op.results:
+                self._nest(self._key(op)).roots.append(op)
+        for value in escaping:
+            if value.op in self.index and value.type.extents and not value.type.pointer:
+                self._keep_if_dear(value, escapes=True)
+        self._collect()
+
+    # -- stages -------------------------------------------------------------------------------------------------------
+    def _key(self, op: Op, stage: int | None = None) -> Key:
+        extents = loop_extents(op)
+        # Values of few extents are read by nests of more, at the same stage; scalar effects come last.
+        rank = len(extents) or 99
+        return (self.stage[op] if stage is None else stage, rank if op.name != "dot" else 98, extents)
+
+    def _nest(self, key: Key) -> Nest:
+        return self.nests.setdefault(key, Nest(key[2]))
+
+    def _ready(self, value: Value) -> int:
+        op = value.op
+        if op is None or op not in self.stage:
+            return 0
+        return self.stage[op] + (op.name in BARRIERS)
+
+    def _may_alias(self, p: Value, q: Value) -> bool:
+        return p is q or not self.noalias
+
+    def _assign_stages(self) -> None:
+        loads: list[Op] = []
+        stores: list[Op] = []
+        scans: dict[Key, int] = {}
+        for op in self.line:
+            stage = max([self._ready(v) for v in op.operands], default=0)
+            if op.name == "broadcast" and 0 < len(op.operands[0].type.extents) == len(op.result.type.extents):
+                stage += 1  # a permutation: its operand's nest has as many extents
+            if op.name in LOADS:
+                for store in stores:
+                    if self._may_alias(pointer(store), pointer(op)):
+                        stage = max(stage, self.stage[store] + 1)
+                loads.append(op)
+            elif op.name in STORES:
+                stage = self._store_stage(op, stage, loads, stores)
+                stores.append(op)
+            elif op.name == "scan":
+                # One direction a nest.
+                dim = op.attrs["dim"]
+                while scans.setdefault(self._key(op, stage), dim) != dim:
+                    stage += 1
+            self.stage[op] = stage
+
+    def _store_stage(self, op: Op, stage: int, loads: list[Op], stores: list[Op]) -> int:
+        p = pointer(op)
+        for store in stores:
+            if pointer(store) is p:
+                stage = max(stage, self.stage[store] + 1)
+        for load in loads:
+            if not self._may_alias(p, pointer(load)):
+                continue
+            if pointer(load) is p and not _same_positions(load, op):
+                stage = max(stage, self.stage[load] + 1)
+                continue
+            # In one nest a chunk is loaded before it is stored; else the store's nest comes later.
+            there = self._key(load)
+            while (here := self._key(op, stage)) != there and here[:2] <= there[:2]:
+                stage += 1
+        return stage
+
+    # -- what to keep -------------------------------------------------------------------------------------------------
+    def _measure(self) -> None:
+        for op in self.line:
+            if not op.results:
+                continue
+            value = op.results[0]
+            if op.name in BARRIERS or op.name == "scan":
+                self.cost[value], self.reads[value] = 1 if op.name in BARRIERS else DEAR, frozenset()
+                continue
+            row = ops.TABLE.get(op.name)
+            cost = _COSTS.get(op.name, row.cost if row else 1)
+            reads = frozenset((pointer(op),)) if op.name in LOADS else frozenset()
+            for v in op.operands:
+                if v.type.extents:
+                    below = self.cost.get(v, 1)
+                    # A dear operand would itself be kept.
+                    cost += below if below < DEAR else 1
+                    reads |= self.reads.get(v, frozenset())
+            self.cost[value], self.reads[value] = cost, reads
+
+    def _keep_if_dear(self, value: Value, escapes: bool = False, at: Key | None = None) -> bool:
+        """Whether `value` is read from scratch in the nest `at`, which is not its own."""
+        if value in self.kept:
+            return True
+        op = value.op
+        assert op is not None
+        if op.name in BARRIERS:
+            self.kept.add(value)
+            return True
+        if op not in self.index:
+            return False
+        reads = self.reads[value]
+        dear = self.cost[value] >= DEAR or (escapes and bool(reads))
+        if not dear and at is not None and reads:
+            dear = any(
+                store.name in STORES
+                and self._key(store)[:2] <= at[:2]
+                and self._key(store) != at
+                and any(self._may_alias(pointer(store), p) for p in reads)
+                for store in self.line
+            )
+        if dear:
+            self.kept.add(value)
+            self._nest(self._key(op)).keeps.append(value)
+        return dear
+
+    def _collect(self) -> None:
+        """Fill the nests' items, last nest first, since a later nest makes earlier ones keep values."""
+        done: set[Key] = set()
+        while pending := [key for key in self.nests if key not in done]:
+            key = max(pending, key=lambda k: (k[0], k[1], self._first(k)))
+            done.add(key)
+            Collector(self, key).run()
+
+    def _first(self, key: Key) -> int:
+        return min(
+            [self.index[op] for op in self.nests[key].roots]
+            + [self.index[v.op] for v in self.nests[key].keeps if v.op is not None]
+        )
+
+    def stages(self) -> list[Stage]:
+        """The stages in the order to run them."""
+        scalars: dict[int, list[Op]] = {}
+        for op in self.line:
+            if op.results and not op.result.type.extents and op.name not in BARRIERS:
+                scalars.setdefault(self.stage[op], []).append(op)
+        keys = sorted(self.nests, key=lambda k: (k[0], k[1], self._first(k)))
+        last = max([*scalars, *[k[0] for k in keys]], default=-1)
+        return [
+            Stage(scalars.get(s, []), [self.nests[k] for k in keys if k[0] == s]) for s in range(last + 1)
+        ]
+
+
+class Collector:
+    """Finds the items of one nest."""
+
+    def __init__(self, strips: Strips, key: Key) -> None:
+        self.strips = strips
+        self.key = key
+        self.nest = strips.nests[key]
+
+    def run(self) -> None:
+        nest = self.nest
+        wanted = [v for op in nest.roots for v in _tiles_read(op)] + nest.keeps
+        wanted += [op.result for op in nest.roots if op.name == "scan"]
+        stack = [(resolve(v, tuple(range(len(v.type.extents)))), False) for v in wanted]
+        # Depth first with an explicit stack, as chains may be long.
+        while stack:
+            (value, where), ready = stack.pop()
+            if (value, where) in nest.table:
+                continue
+            operands = self._operands(value, where)
+            if not ready and operands:
+                stack.append(((value, where), True))
+                stack.extend([(o, False) for o in operands if o not in nest.table])
+                continue
+            args = tuple([nest.table[o] for o in operands])
+            kept = bool(where) and self._is_kept(value)
+            item = Item(value, where, args, self._axes(value, where, args, kept), kept)
+            item.order = len(nest.items)
+            nest.items.append(item)
+            nest.table[value, where] = item
+
+    def _is_kept(self, value: Value) -> bool:
+        op = value.op
+        if op is None or value in self.strips.kept and op not in self.strips.index:
+            return True
+        if op in self.strips.index and op.name not in BARRIERS and self.strips._key(op) == self.key:
+            return False
+        return self.strips._keep_if_dear(value, at=self.key)
+
+    def _operands(self, value: Value, where: Axes) -> list[tuple[Value, Axes]]:
+        if not where or self._is_kept(value):
+            return []
+        op = value.op
+        assert op is not None
+        found = [resolve(v, where if v.type.extents else ()) for v in _tiles_read(op)]
+        if op.name == "scan" and len(op.operands) == 2:
+            dim = op.attrs["dim"]
+            found.append(resolve(op.operands[1], where[:dim] + where[dim + 1 :]))
+        return found
+
+    def _axes(self, value: Value, where: Axes, args: tuple[Item, ...], kept: bool) -> frozenset[int]:
+        op = value.op
+        if not where:
+            return frozenset()
+        if kept or op is None or op.name in ("iota", "scan", "load_ptr"):
+            return frozenset(where)
+        if op.name == "load_view":
+            _, _, strides, bounds = view(op)
+            if bounds:
+                return frozenset(where)
+            return frozenset([a for a, s in zip(where, strides, strict=True) if not is_const(s, 0)])
+        return frozenset().union(*[a.axes for a in args])
+
+
+def _tiles_read(op: Op) -> Sequence[Value]:
+    """Operands that an op reads lane by lane."""
+    if op.name == "load_view":
+        return ()
+    if op.name == "store_view":
+        return op.operands[:1]
+    if op.name == "load_ptr":
+        return op.operands[1:]
+    if op.name == "store_ptr":
+        return (op.operands[0], *op.operands[2:])
+    if op.name == "scan":
+        return op.operands[:1]
+    if op.name == "dot":
+        return ()
+    return op.operands
+
+
+def _same_positions(load: Op, store: Op) -> bool:
+    """Whether a load reads just the elements that a store writes, lane by lane."""
+    return load.name == "load_view" and store.name == "store_view" and view(load) == view(store) and (
+        load.result.type.extents == store.operands[0].type.extents
+    )
