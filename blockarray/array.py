@@ -46,6 +46,13 @@ _constants: dict[tuple[np.dtype, type], dict[Any, Any]] = {}
 _WEAK_RULE = tuple[Callable[[Any], Any], np.dtype, dict[Any, Any]]
 
 
+def _bound(e: Expr) -> None:
+    """Compute a part of a deep graph, and all of one that reads memory which the outside may change."""
+    flush.bound(e)
+    if e.depth > LIMIT:
+        flush.evaluate([e])
+
+
 def _binary(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
     """The method that records a binary operation.  The two usual cases are spelled out: this is the hottest path."""
     op = TABLE[name]
@@ -81,7 +88,7 @@ def _binary(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
                     result._expr = e
                     result._storage = None
                     if depth > LIMIT:
-                        flush.bound(e)
+                        _bound(e)
                     return result
         elif kind is float or kind is int:
             rule = (floats if kind is float else ints).get(dtype)
@@ -123,7 +130,7 @@ def _binary(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
                 result._expr = e
                 result._storage = None
                 if depth > LIMIT:
-                    flush.bound(e)
+                    _bound(e)
                 return result
         elif not is_operand(other):
             return NotImplemented
@@ -240,7 +247,7 @@ def method(function: Any) -> Any:
 def lazy(e: Expr) -> Array:
     """The array of a recorded expression, computed if its graph has become deep."""
     if e.depth > LIMIT:
-        flush.bound(e)
+        _bound(e)
     return Array(e)
 
 
@@ -333,7 +340,7 @@ class Array:
         else:
             storage.expr = new
         if new.depth > LIMIT:
-            flush.bound(new)
+            _bound(new)
 
     def _fill(self, value: Expr, op: Op | None = None) -> None:
         """Replace the whole array by the result of `op` (an `out=` or in-place operation)."""

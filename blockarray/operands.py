@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import array, flush
+from . import array
 from .compiler.expr import BUFFER, SCALAR, Expr, Shape, broadcast, contiguous_strides, node, scalar, view
 from .compiler.ops import TABLE, Op, OperandType, compare_beyond, resolve
 from .dtypes import CANONICAL, bool_, canonical
@@ -171,10 +171,7 @@ def elementwise(op: Op, *operands: Any, dtype: np.dtype | None = None) -> array.
         if e.depth > depth:
             depth = e.depth
         cooked.append(e)
-    result = Expr(op, tuple(cooked), None, shape, CANONICAL[out], depth + 1)
-    if depth >= array.LIMIT:
-        flush.bound(result)
-    return array.Array(result)
+    return array.lazy(Expr(op, tuple(cooked), None, shape, CANONICAL[out], depth + 1))
 
 
 def _beyond(op: Op, types: Sequence[OperandType], values: Sequence[Any]) -> array.Array | None:
