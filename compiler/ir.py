@@ -1,7 +1,7 @@
 """The block IR: structured SSA over scalars and tiles.
 
-A kernel is a function that a grid of programs runs.  A tile's extents are integers (powers of two, in kernels written by
-hand and on the GPU) or names of the kernel's `dims` (exact run-time extents, on the CPU).  `()` extents make a scalar.
+A kernel is a function that a grid of programs runs.  A tile's extents are integers (powers of two, in kernels written
+by hand and on the GPU) or names of the kernel's `dims` (exact run-time extents, on the CPU).  No extents make a scalar.
 Values are immutable; ops with effects are the closed list `EFFECTS`.  Source lines live in `Op.line`, outside printing,
 equality and cache keys.
 """
@@ -31,7 +31,7 @@ BOOL = Type("bool")
 
 
 class Value:
-    """An SSA value: a result of `op`, or a parameter of a kernel or block (`op` None, then `name` is set for a kernel)."""
+    """An SSA value: a result of `op`, or (`op` None) a parameter of a block or, with a `name`, of the kernel."""
 
     __slots__ = ("type", "op", "name")
 
@@ -116,31 +116,33 @@ class Kernel:
 
 #: Structural ops.  The elementwise ops are the op table's (`ops.TABLE`), by name.
 #:
-#: name        operands                                 attrs             result
-#: const       -                                        value             scalar of any dtype
-#: program_id  -                                        axis              i64
-#: dim_start   -                                        dim               i64: first position of this program's block
-#: dim_extent  -                                        dim               i64: positions in this program's tile
-#: iota        -                                        -                 i64[extent]: 0, 1, ... (one extent)
-#: cast        x                                        -                 x's extents, another dtype
-#: broadcast   x                                        dims              result extent dims[k] is x's extent k
-#: load_view   ptr, offset, one stride an extent,       bounded, other    tile: element (t0, ...) is
-#:             then one bound an extent if `bounded`                      ptr[offset + sum(t_k * stride_k)] where t_k < bound_k,
-#:                                                                        else `other`
-#: store_view  value, ptr, offset, strides[, bounds]    bounded           - (effect)
-#: load_ptr    ptr, index[, mask]                       other             tile: ptr[index], `other` where mask is False
-#: store_ptr   value, ptr, index[, mask]                combine           - (effect): later lanes win; combine "add" adds
-#: check       ok                                       message           - (effect): records message if any lane is False
-#: reduce      x                                        kind, dims        x without `dims`; kind is a reduction of the table
-#: argreduce   x, index (i64)                           kind, dims        i64: index of the winner; kind "argmax", "argmin";
-#:                                                                        NaN wins, then the lowest index
-#: scan        x[, carry]                               kind, dim         inclusive scan along dim
-#: dot         a (M,K), b (K,N)[, acc (M,N)]            -                 tile (M, N)
-#: for         lower, upper, step, inits...             -                 results; region args (index, carried...)
-#: if          condition                                -                 results; two regions
-#: yield       values...                                -                 -
+#: name        operands                             attrs             result
+#: const       -                                    value             scalar of any dtype
+#: program_id  -                                    axis              i64
+#: dim_start   -                                    dim               i64: first position of this program's block
+#: dim_extent  -                                    dim               i64: positions in this program's tile
+#: iota        -                                    -                 i64[extent]: 0, 1, ... (one extent)
+#: cast        x                                    -                 x's extents, another dtype
+#: broadcast   x                                    dims              result extent dims[k] is x's extent k
+#: load_view   ptr, offset, one stride an extent,   bounded, other    tile: element (t0, ...) is
+#:             then one bound an extent                            ptr[offset + sum(t_k * stride_k)] where
+#:             if `bounded`                                        t_k < bound_k, else `other`
+#: store_view  value, ptr, offset, strides,         bounded           - (effect)
+#:             then bounds if `bounded`
+#: load_ptr    ptr, index[, mask]                   other             tile: ptr[index], `other` where mask is False
+#: store_ptr   value, ptr, index[, mask]            combine           - (effect): later lanes win; combine "add" adds
+#: check       ok                                   message           - (effect): records message if any lane is False
+#: reduce      x                                    kind, dims        x without `dims`; kind is a reduction of the table
+#: argreduce   x, index (i64)                       kind, dims        i64: index of the winner; kind "argmax", "argmin";
+#:                                                                    NaN wins, then the lowest index
+#: scan        x[, carry]                           kind, dim         inclusive scan along dim, from carry on; kind is a scan
+#:                                                                    of the table
+#: dot         a (M,K), b (K,N)[, acc (M,N)]        -                 tile (M, N)
+#: for         lower, upper, step, inits...         -                 results; region args (index, carried...)
+#: if          condition                            -                 results; two regions
+#: yield       values...                            -                 -
 STRUCTURAL = frozenset((
-    "const", "program_id", "dim_start", "dim_extent", "iota", "cast", "broadcast", "load_view", "store_view", "load_ptr",
-    "store_ptr", "check", "reduce", "argreduce", "scan", "dot", "for", "if", "yield",
+    "const", "program_id", "dim_start", "dim_extent", "iota", "cast", "broadcast", "load_view", "store_view",
+    "load_ptr", "store_ptr", "check", "reduce", "argreduce", "scan", "dot", "for", "if", "yield",
 ))  # fmt: skip
 EFFECTS = frozenset(("store_view", "store_ptr", "check"))
