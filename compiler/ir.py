@@ -125,8 +125,8 @@ class Kernel:
 #: cast        x                                    -                 x's extents, another dtype
 #: broadcast   x                                    dims              result extent dims[k] is x's extent k
 #: load_view   ptr, offset, one stride an extent,   bounded, other    tile: element (t0, ...) is
-#:             then one bound an extent                            ptr[offset + sum(t_k * stride_k)] where
-#:             if `bounded`                                        t_k < bound_k, else `other`
+#:             then one bound an extent                               ptr[offset + sum(t_k * stride_k)] where
+#:             if `bounded`                                           t_k < bound_k, else `other`
 #: store_view  value, ptr, offset, strides,         bounded           - (effect)
 #:             then bounds if `bounded`
 #: load_ptr    ptr, index[, mask]                   other             tile: ptr[index], `other` where mask is False
@@ -135,8 +135,8 @@ class Kernel:
 #: reduce      x                                    kind, dims        x without `dims`; kind is a reduction of the table
 #: argreduce   x, index (i64)                       kind, dims        i64: index of the winner; kind "argmax", "argmin";
 #:                                                                    NaN wins, then the lowest index
-#: scan        x[, carry]                           kind, dim         inclusive scan along dim, from carry on; kind is a scan
-#:                                                                    of the table
+#: scan        x[, carry]                           kind, dim         inclusive scan along dim, from carry on; kind is a
+#:                                                                    scan of the table
 #: dot         a (M,K), b (K,N)[, acc (M,N)]        -                 tile (M, N)
 #: for         lower, upper, step, inits...         -                 results; region args (index, carried...)
 #: if          condition                            -                 results; two regions
