@@ -12,7 +12,7 @@ __all__ = ["SYMBOL", "Target", "compile", "host_target", "make_target", "text"]
 
 def text(kernel: ir.Kernel, target: Target) -> str:
     """The LLVM IR of a kernel."""
-    if kernel.attrs.get("schedule") == "gemm":
+    if kernel.attrs.get("schedule") == "gemm" and any(op.name == "dot" for op in kernel.body.ops):
         return gemm.generate(kernel, target)
     return Codegen(kernel, target).module()
 

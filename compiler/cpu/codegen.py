@@ -12,10 +12,11 @@ from ..ir import Block, Kernel, Op, Value
 from ..llvm import math
 from ..llvm.convert import Register, constant, convert
 from ..llvm.text import Text, V
+from . import dot, regions
 from .libmvec import host_math
 from .memory import Memory, address, i64, select
 from .nest import NestCode
-from .strips import Strips
+from .strips import Strips, copy_nest
 from .target import Target
 
 #: Extents in scratch are rounded up to this, so that every chunk of lanes there is whole.
@@ -51,6 +52,11 @@ class Codegen:
         self.extents: dict[int | str, V] = {}
         self.limits: dict[int | str, V] = {}
         self.programs: list[V] = []
+        #: The ops that read a value.
+        self.readers: dict[Value, set[Op]] = {}
+        for op in kernel.walk():
+            for operand in op.operands:
+                self.readers.setdefault(operand, set()).add(op)
         self.checks = {op: k + 1 for k, op in enumerate(op for op in kernel.walk() if op.name == "check")}
         self._prologue: list[str] = []
         self._prologue_block = "entry"
@@ -281,6 +287,19 @@ class Codegen:
             self._scratch = t.bin("add", self._scratch, nbytes)
         return Slot(base, dtype, tuple([strides[k] for k in range(len(extents))]), size)
 
+    def tile(self, value: Value) -> Slot:
+        """A tile's values in scratch."""
+        if value in self.kept:
+            return self.slot(value)
+        slot = self.allocate(value.type.dtype, value.type.extents, list(range(len(value.type.extents))))
+        self.write_tile(value, slot)
+        return slot
+
+    def write_tile(self, value: Value, slot: Slot) -> None:
+        """Copy a tile that is in scratch, or is cheap to compute, to a slot."""
+        nest = copy_nest(self.kernel, value, self.kept)
+        NestCode(self, nest, {value: slot}).emit()
+
     # -- blocks -------------------------------------------------------------------------------------------------------
     def run_block(self, block: Block) -> None:
         """Emit a block's ops, but not its yield."""
@@ -289,21 +308,26 @@ class Codegen:
             if op.regions:
                 self.run_line(line)
                 line = []
-                self.run_region(op)
-            else:
+                regions.emit(self, op)
+            elif op.name != "yield":
                 line.append(op)
         self.run_line(line)
 
     def run_line(self, line: list[Op]) -> None:
-        for stage in Strips(self.kernel, line, self.escaping(line), self.kept).stages():
+        """Emit ops without regions."""
+        inside = set(line)
+        escaping = [v for op in line for v in op.results if not inside.issuperset(self.readers.get(v, ()))]
+        for op in line:
+            if op.name == "dot":
+                for v in op.operands:
+                    if v.op in inside:
+                        self.slot(v)  # row-major, whatever way its nest would lay it out
+        for stage in Strips(self.kernel, line, escaping, self.kept).stages():
             for op in stage.scalars:
                 self.run_scalar(op)
             for nest in stage.nests:
-                NestCode(self, nest).emit()
-
-    def escaping(self, line: list[Op]) -> list[Value]:
-        """Values of a line that ops outside it read."""
-        return []
-
-    def run_region(self, op: Op) -> None:
-        raise NotImplementedError(op.name)
+                dots = [op for op in nest.roots if op.name == "dot"]
+                for op in dots:
+                    dot.emit(self, op)
+                if not dots:
+                    NestCode(self, nest).emit()

@@ -13,6 +13,7 @@ from .. import dtypes, ops
 from ..ir import Op, Value
 from ..llvm.convert import Register, convert, memory_type, to_memory
 from ..llvm.text import V, lanes
+from .loops import Counted, When
 from .memory import address, first, i64, join, lane_numbers, parts, select, splat
 from .reduction import Reduction, Scan
 from .strips import Item, Nest, is_const, pointer, view
@@ -58,8 +59,10 @@ class Access:
 class NestCode:
     """Emits one nest."""
 
-    def __init__(self, code: Codegen, nest: Nest) -> None:
+    def __init__(self, code: Codegen, nest: Nest, targets: dict[Value, Slot] | None = None) -> None:
         self.code = code
+        #: Where to keep values, if not in their own slots.
+        self.targets = targets or {}
         self.nest = nest
         self.t = code.t
         self.memory = code.memory
@@ -183,10 +186,8 @@ class NestCode:
                         item = self.nest.item(value)
                         item.shared |= self.lane not in item.axes and self.rank > 0
         for value in self.nest.keeps:
-            innermost = self.lane
-            self.accesses[value] = self.slot_access(
-                self.code.slot(value, innermost=innermost), dict(enumerate(range(self.rank)))
-            )
+            slot = self.targets.get(value) or self.code.slot(value, innermost=self.lane)
+            self.accesses[value] = self.slot_access(slot, dict(enumerate(range(self.rank))))
         for access in self.accesses.values():
             axes = [a for a, s in access.strides.items() if a != self.lane and s != 0]
             axes += [a for a in access.bounds if a != self.lane]
@@ -207,7 +208,8 @@ class NestCode:
 
     def slot_access(self, slot: Slot, where: dict[int, int]) -> Access:
         """A scratch tile whose extent k is the nest's axis where[k]."""
-        return Access(slot.dtype, slot.base, 0, {a: slot.strides[k] for k, a in where.items()}, {}, True)
+        strides = {a: slot.strides[k] for k, a in where.items()}
+        return Access(slot.dtype, slot.base, 0, strides, {}, strides.get(self.lane) == 1)
 
     def body(self, k: int) -> None:
         """What is inside the first k loops."""
@@ -235,13 +237,13 @@ class NestCode:
         t, loop = self.t, self.loops[k]
         start, end = self.positions[loop.axis], self.ends[loop.axis]
         if loop.kind == "block":
-            with self.counted(start, end, i64(loop.step)) as position:
+            with Counted(self.t, start, end, i64(loop.step)) as position:
                 self.positions[loop.axis] = position
                 stop = t.bin("add", position, i64(loop.step))
                 self.ends[loop.axis] = t.call("llvm.smin.i64", "i64", [stop, end])
                 self.body(k + 1)
         elif loop.kind == "step":
-            with self.counted(start, end, i64(1)) as position:
+            with Counted(self.t, start, end, i64(1)) as position:
                 self.positions[loop.axis] = position
                 self.body(k + 1)
         else:
@@ -253,23 +255,17 @@ class NestCode:
         size = t.bin("sub", end, start) if start.ref != "0" else end
         whole = t.bin("and", size, i64(-self.lanes))
         last = t.bin("add", start, whole) if start.ref != "0" else whole
-        with self.counted(start, last, i64(self.lanes)) as position:
+        with Counted(self.t, start, last, i64(self.lanes)) as position:
             self.positions[axis] = position
             self.body(k + 1)
         extent = self.nest.extents[axis]
         if isinstance(extent, int) and extent % self.lanes == 0:
             return
-        with self.when(t.cmp("slt", last, end)):
+        with When(self.t, t.cmp("slt", last, end)):
             self.positions[axis] = last
             self.count = t.bin("sub", end, last)
             self.body(k + 1)
             self.count = None
-
-    def counted(self, start: V, end: V, step: V) -> Counted:
-        return Counted(self, start, end, step)
-
-    def when(self, condition: V) -> When:
-        return When(self, condition)
 
     def _innermost(self) -> None:
         for reduction in self.reductions:
@@ -283,7 +279,7 @@ class NestCode:
         """Set all of a scratch tile."""
         n = self.lanes
         constant = self.code.constant(value, slot.dtype, n)
-        with self.counted(i64(0), slot.size, i64(n)) as position:
+        with Counted(self.t, i64(0), slot.size, i64(n)) as position:
             self.memory.store(slot.dtype, constant, address(self.t, slot.base, position, slot.dtype))
 
     def scan_item(self, op: Op) -> Item:
@@ -490,7 +486,7 @@ class NestCode:
                 where = address(t, where, step, dtype)
             return
         spilled = self._spill(value, dtype)
-        with self.counted(i64(0), t.call("llvm.smin.i64", "i64", [count, i64(n)]), i64(1)) as lane:
+        with Counted(self.t, i64(0), t.call("llvm.smin.i64", "i64", [count, i64(n)]), i64(1)) as lane:
             to = address(t, where, t.bin("mul", lane, step), dtype)
             self.memory.store(dtype, self._lane(spilled, dtype, lane), to)
 
@@ -514,13 +510,13 @@ class NestCode:
         ptr = self.code.integer(op.operands[1])
         value, index, *mask = [self._operand(v) for v in (op.operands[0], *op.operands[2:])]
         if not self.rank:
-            with self.when(parts(mask[0])[0]) if mask else self.when(V("true", "i1")):
+            with When(self.t, parts(mask[0])[0]) if mask else When(self.t, V("true", "i1")):
                 self._scatter_one(op, value, address(t, ptr, parts(index)[0], dtype))
             return
         values, indices = self._spill(value, dtype), self._spill(index, "i64")
         masks = self._spill(mask[0], "bool") if mask else []
-        with self.counted(i64(0), self.count or i64(self.lanes), i64(1)) as lane:
-            with self.when(parts(self._lane(masks, "bool", lane))[0] if masks else V("true", "i1")):
+        with Counted(self.t, i64(0), self.count or i64(self.lanes), i64(1)) as lane:
+            with When(self.t, parts(self._lane(masks, "bool", lane))[0] if masks else V("true", "i1")):
                 where = address(t, ptr, parts(self._lane(indices, "i64", lane))[0], dtype)
                 self._scatter_one(op, self._lane(values, dtype, lane), where)
 
@@ -540,57 +536,13 @@ class NestCode:
         bad = t.bin("xor", ok, t.like(True, ok))
         if self.rank and self.count is not None:
             bad = t.bin("and", bad, first(t, self.count, self.lanes))
-        errors = next(p for p in self.code.kernel.params if p.name == "errors")
+        errors = next((p for p in self.code.kernel.params if p.name == "errors"), None)
+        if errors is None:
+            return
         where = self.code.integer(errors)
-        with self.when(t.any(bad)):
+        with When(self.t, t.any(bad)):
             old = t.load(where, "i64", 8)
             t.store(t.select(t.cmp("eq", old, i64(0)), i64(self.code.checks[op]), old), where, 8)
-
-
-class Counted:
-    """A loop over [start, end) that tests its condition at the end of a trip; the position is what `with` gives."""
-
-    def __init__(self, nest: NestCode, start: V, end: V, step: V) -> None:
-        self.t = nest.t
-        self.start, self.end, self.step = start, end, step
-
-    def __enter__(self) -> V:
-        t = self.t
-        self.entry, self.head, self.done = t.new_label("enter"), t.new_label("loop"), t.new_label("done")
-        t.br_if(t.cmp("slt", self.start, self.end), self.entry, self.done)
-        t.label(self.entry)
-        t.br(self.head)
-        self.latch = t.new_label("latch")
-        t.label(self.head)
-        self.following = V(t.fresh("next"), "i64")
-        self.position = t.phi("i64", (self.start, self.entry), (self.following, self.latch))
-        return self.position
-
-    def __exit__(self, *_: object) -> None:
-        t = self.t
-        t.br(self.latch)
-        t.label(self.latch)
-        t.line(f"{self.following.ref} = add nsw i64 {self.position.ref}, {self.step.ref}")
-        t.br_if(t.cmp("slt", self.following, self.end), self.head, self.done)
-        t.label(self.done)
-
-
-class When:
-    """Code that runs if a condition holds."""
-
-    def __init__(self, nest: NestCode, condition: V) -> None:
-        self.t = nest.t
-        self.condition = condition
-
-    def __enter__(self) -> None:
-        t = self.t
-        then, self.done = t.new_label("then"), t.new_label("done")
-        t.br_if(self.condition, then, self.done)
-        t.label(then)
-
-    def __exit__(self, *_: object) -> None:
-        self.t.br(self.done)
-        self.t.label(self.done)
 
 
 def _integer(x: V | int) -> V:

@@ -135,6 +135,9 @@ class Strips:
         for op in self.line:
             if op.name in BARRIERS or op.name == "scan" or not op.results:
                 self._nest(self._key(op)).roots.append(op)
+            if op.name == "dot":
+                for value in op.operands:
+                    self._keep(value)
         for value in escaping:
             if value.op in self.index and value.type.extents and not value.type.pointer:
                 self._keep_if_dear(value, escapes=True)
@@ -219,17 +222,23 @@ class Strips:
                     reads |= self.reads.get(v, frozenset())
             self.cost[value], self.reads[value] = cost, reads
 
+    def _keep(self, value: Value) -> None:
+        if value not in self.kept and value.op in self.index:
+            self.kept.add(value)
+            if value.op.name not in BARRIERS:
+                self._nest(self._key(value.op)).keeps.append(value)
+
     def _keep_if_dear(self, value: Value, escapes: bool = False, at: Key | None = None) -> bool:
         """Whether `value` is read from scratch in the nest `at`, which is not its own."""
         if value in self.kept:
             return True
         op = value.op
         assert op is not None
-        if op.name in BARRIERS:
-            self.kept.add(value)
-            return True
         if op not in self.index:
             return False
+        if op.name in BARRIERS:
+            self._keep(value)
+            return True
         reads = self.reads[value]
         dear = self.cost[value] >= DEAR or (escapes and bool(reads))
         if not dear and at is not None and reads:
@@ -241,8 +250,7 @@ class Strips:
                 for store in self.line
             )
         if dear:
-            self.kept.add(value)
-            self._nest(self._key(op)).keeps.append(value)
+            self._keep(value)
         return dear
 
     def _collect(self) -> None:
@@ -333,6 +341,16 @@ class Collector:
                 return frozenset(where)
             return frozenset([a for a, s in zip(where, strides, strict=True) if not is_const(s, 0)])
         return frozenset().union(*[a.axes for a in args])
+
+
+def copy_nest(kernel: Kernel, value: Value, kept: set[Value]) -> Nest:
+    """A nest that writes one tile, which is kept or cheap to compute from what is."""
+    strips = Strips(kernel, (), (), kept)
+    extents = value.type.extents
+    key = (0, len(extents), extents)
+    strips._nest(key).keeps.append(value)
+    Collector(strips, key).run()
+    return strips.nests[key]
 
 
 def _tiles_read(op: Op) -> Sequence[Value]:

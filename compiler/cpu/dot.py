@@ -1,0 +1,74 @@
+"""`dot` of tiles in scratch: what hand-written kernels use (see `gemm` for matrix products of arrays)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import dtypes
+from ..ir import Op
+from ..llvm.convert import Register, convert, register_type
+from ..llvm.text import V
+from .loops import Counted
+from .memory import address, i64, join, parts, splat
+
+if TYPE_CHECKING:
+    from .codegen import Codegen, Slot
+
+#: Rows of the result whose accumulators are in registers.
+ROWS = 4
+
+
+def emit(code: Codegen, op: Op) -> None:
+    """Emit one dot.  Tiles are padded, so every vector along the result's columns is whole."""
+    t = code.t
+    out = op.result.type
+    wide = "f32" if out.dtype in ("f16", "bf16") else out.dtype
+    a, b, *acc = [code.tile(v) for v in op.operands]
+    result = code.slot(op.result, wide)
+    code.kept.add(op.result)
+    m, n = (code.extent(e) for e in out.extents)
+    depth = code.extent(op.operands[0].type.extents[1])
+    width = max(2, 2 * code.target.vector_bytes // dtypes.SIZE[dtypes.PART.get(wide, wide)])
+    width = min(width, 64)
+    given = op.operands[0].type.dtype
+
+    def load(slot: Slot, row: V, column: V, lanes: int, dtype: str) -> Register:
+        return convert(t, code.memory.load(slot.dtype, locate(slot, row, column), lanes), dtype, wide)
+
+    def locate(slot: Slot, row: V, column: V) -> V:
+        steps = [x if s == 1 else t.bin("mul", x, s if isinstance(s, V) else i64(s))
+                 for x, s in zip((row, column), slot.strides, strict=True)]  # fmt: skip
+        return address(t, slot.base, t.bin("add", *steps), slot.dtype)
+
+    def add_product(x: Register, y: Register, sum: Register) -> Register:
+        if wide in ("f32", "f64") and isinstance(x, V) and isinstance(y, V) and isinstance(sum, V):
+            return t.fma(x, y, sum)
+        product = code.combine("multiply", [x, y], [wide, wide], wide)
+        return code.combine("add", [sum, product], [wide, wide], wide)
+
+    cells = [
+        [code.memory.alloca(register_type(wide, width)) for _ in range(2 if wide in dtypes.COMPLEX else 1)]
+        for _ in range(ROWS)
+    ]
+
+    def write(group: list[V], reg: Register) -> None:
+        for cell, v in zip(group, parts(reg), strict=True):
+            t.store(v, cell, 64)
+
+    def read(group: list[V]) -> Register:
+        return join([t.load(cell, register_type(wide, width), 64) for cell in group])
+
+    last = t.bin("sub", m, i64(1))
+    with Counted(t, i64(0), m, i64(ROWS)) as top, Counted(t, i64(0), n, i64(width)) as column:
+        # Rows past the end repeat the last one.
+        rows = [t.call("llvm.smin.i64", "i64", [t.bin("add", top, i64(r)), last]) for r in range(ROWS)]
+        for group, row in zip(cells, rows, strict=True):
+            start = load(acc[0], row, column, width, out.dtype) if acc else code.constant(0, wide, width)
+            write(group, start)
+        with Counted(t, i64(0), depth, i64(1)) as k:
+            y = load(b, k, column, width, given)
+            for group, row in zip(cells, rows, strict=True):
+                x = splat(t, load(a, row, k, 0, given), width)
+                write(group, add_product(x, y, read(group)))
+        for group, row in zip(cells, rows, strict=True):
+            code.memory.store(wide, read(group), locate(result, row, column))

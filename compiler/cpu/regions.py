@@ -1,0 +1,151 @@
+"""`for` and `if`: scalars travel in registers, tiles in scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from .. import dtypes
+from ..ir import Block, Op, Value
+from ..llvm.convert import Register, register_type
+from .loops import Counted
+from .memory import join, parts
+
+if TYPE_CHECKING:
+    from .codegen import Codegen, Slot
+
+
+class Variable:
+    """A scalar that several places of the code assign."""
+
+    def __init__(self, code: Codegen, value: Value) -> None:
+        self.code = code
+        self.type = register_type(value.type.dtype)
+        self.cells = [code.memory.alloca(self.type) for _ in range(2 if value.type.dtype in dtypes.COMPLEX else 1)]
+
+    def set(self, reg: Register) -> None:
+        for cell, v in zip(self.cells, parts(reg), strict=True):
+            self.code.t.store(v, cell, 64)
+
+    def get(self) -> Register:
+        return join([self.code.t.load(cell, self.type, 64) for cell in self.cells])
+
+
+class CarriedTile:
+    """A loop's tile: one slot holds its present value, another takes the next one; then they change places."""
+
+    def __init__(self, code: Codegen, value: Value) -> None:
+        self.code = code
+        order = list(range(len(value.type.extents)))
+        self.slots = [code.allocate(value.type.dtype, value.type.extents, order) for _ in range(2)]
+        self.cells = [code.memory.alloca("ptr", 8) for _ in range(2)]
+        for cell, slot in zip(self.cells, self.slots, strict=True):
+            code.t.store(slot.base, cell, 8)
+
+    def slot(self, following: bool = False) -> Slot:
+        return replace(self.slots[0], base=self.code.t.load(self.cells[following], "ptr", 8))
+
+    def swap(self) -> None:
+        t = self.code.t
+        a, b = (t.load(cell, "ptr", 8) for cell in self.cells)
+        t.store(a, self.cells[1], 8)
+        t.store(b, self.cells[0], 8)
+
+
+def emit(code: Codegen, op: Op) -> None:
+    """Emit an op with regions."""
+    if op.name == "for":
+        _for(code, op)
+    else:
+        _if(code, op)
+
+
+def _bind(code: Codegen, value: Value, home: Variable | CarriedTile) -> None:
+    """Let `value` be what `home` holds now."""
+    if isinstance(home, Variable):
+        code.scalars[value] = home.get()
+    else:
+        code.slots[value] = home.slot()
+        code.kept.add(value)
+
+
+def _for(code: Codegen, op: Op) -> None:
+    t = code.t
+    lower, upper, step = (code.integer(v) for v in op.operands[:3])
+    inits = op.operands[3:]
+    (body,) = op.regions
+    homes: list[Variable | CarriedTile] = []
+    for init in inits:
+        home = CarriedTile(code, init) if init.type.extents else Variable(code, init)
+        if isinstance(home, Variable):
+            home.set(code.scalar(init))
+        else:
+            code.write_tile(init, home.slot())
+        homes.append(home)
+    yielded = body.ops[-1].operands
+    with Counted(t, lower, upper, step) as index:
+        code.scalars[body.args[0]] = index
+        for arg, home in zip(body.args[1:], homes, strict=True):
+            _bind(code, arg, home)
+        # A value computed by the body goes to the next slot directly.
+        direct: dict[Value, Slot] = {}
+        for value, home in zip(yielded, homes, strict=True):
+            if isinstance(home, CarriedTile) and value not in direct and _is_made_by(value, body):
+                direct[value] = code.slots[value] = home.slot(following=True)
+        code.run_block(body)
+        scalars = [code.scalar(v) if isinstance(h, Variable) else None for v, h in zip(yielded, homes, strict=True)]
+        placed: set[Value] = set()
+        for value, home in zip(yielded, homes, strict=True):
+            if isinstance(home, CarriedTile):
+                if value not in direct or value in placed or value not in code.kept:
+                    code.write_tile(value, home.slot(following=True))
+                placed.add(value)
+        for home, reg in zip(homes, scalars, strict=True):
+            if isinstance(home, CarriedTile):
+                home.swap()
+            elif reg is not None:
+                home.set(reg)
+    for result, home in zip(op.results, homes, strict=True):
+        _bind(code, result, home)
+
+
+def _is_made_by(value: Value, body: Block) -> bool:
+    """Whether a plain op of the body writes the tile, in its own dtype, if it is kept."""
+    op = value.op
+    if op is None or op not in body.ops or op.regions or op.name == "broadcast":
+        return False
+    narrow = value.type.dtype in ("f16", "bf16")
+    return not (narrow and op.name in ("reduce", "dot"))
+
+
+def _if(code: Codegen, op: Op) -> None:
+    t = code.t
+    (condition,) = parts(code.scalar(op.operands[0]))
+    homes = [Variable(code, v) if not v.type.extents else _new_slot(code, v) for v in op.results]
+    then, other, done = t.new_label("then"), t.new_label("else"), t.new_label("done")
+    t.br_if(condition, then, other)
+    for label, region in zip((then, other), op.regions, strict=True):
+        t.label(label)
+        code.run_block(region)
+        _assign(code, region.ops[-1].operands, homes)
+        t.br(done)
+    t.label(done)
+    for result, home in zip(op.results, homes, strict=True):
+        if isinstance(home, Variable):
+            code.scalars[result] = home.get()
+        else:
+            code.slots[result] = home
+            code.kept.add(result)
+
+
+def _new_slot(code: Codegen, value: Value) -> Slot:
+    return code.allocate(value.type.dtype, value.type.extents, list(range(len(value.type.extents))))
+
+
+def _assign(code: Codegen, values: Sequence[Value], homes: Sequence[Variable | Slot]) -> None:
+    for value, home in zip(values, homes, strict=True):
+        if isinstance(home, Variable):
+            home.set(code.scalar(value))
+        else:
+            code.write_tile(value, home)
