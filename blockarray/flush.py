@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Sequence
 from time import perf_counter
@@ -16,6 +17,7 @@ from .compiler.fusion import Policy
 from .compiler.plan import Graph, HostStep, KernelStep, Plan
 from .kernels import Code, code_for
 from .runtime import profiler, threads
+from .runtime.config import config
 from .runtime.memory import Buffer, allocate, as_numpy, wrap
 
 #: Plans by graph key; the oldest leave when there are too many.
@@ -24,7 +26,16 @@ _MAX_PLANS = 4096
 #: Flushes and publications, one at a time.
 lock = threading.RLock()
 
-policy = Policy()
+
+def _after_fork() -> None:
+    # The thread that held it does not exist in the child.
+    global lock
+    lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+policy = Policy(min_programs=max(4, 2 * threads.num_threads()))
 
 
 def evaluate(exprs: Sequence[Expr]) -> None:
@@ -85,7 +96,7 @@ class _Launch:
 
     __slots__ = (
         "step", "code", "block", "address", "pointers", "scalars", "writes", "frees", "errors", "workspace", "scratch",
-        "programs", "team", "serial",
+        "programs", "team", "threads",
     )  # fmt: skip
 
     def __init__(self, step: KernelStep) -> None:
@@ -105,7 +116,8 @@ class _Launch:
         self.workspace = -1
         self.programs = step.lowered.programs
         self.team = bool(kernel.attrs.get("team"))
-        self.serial = int(step.lowered.serial)
+        #: Most threads to use; 0: all.
+        self.threads = 1 if step.lowered.serial else threads.num_threads() if self.team else 0
         at = 0
         for p, arg in zip(kernel.params, step.args, strict=True):
             kind = arg[0]
@@ -149,7 +161,7 @@ class _Launch:
             space = self._workspace()
         started = perf_counter() if profiler.active else 0.0
         if self.code.kernel is None:
-            threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, self.serial)
+            threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, self.threads)
         else:
             self._interpret(nodes, memory, base)
         if profiler.active:
@@ -187,7 +199,7 @@ class _Launch:
             self.errors[0] = int(failed[0]) + 1
 
     def _workspace(self) -> Buffer:
-        space = allocate(self.code.workspace(self.address, threads.num_threads()))
+        space = allocate(self.code.workspace(self.address, self.threads))
         ctypes.memset(space.address, 0, min(4096, space.nbytes))
         self.block[self.workspace] = space.address
         return space
@@ -234,36 +246,31 @@ class _Call:
 
 # -- the bound on pending work ----------------------------------------------------------------------------------------
 def bound(expr: Expr) -> None:
-    """Compute the greater part of a graph that has become deep.
+    """Compute the older part of a graph that has become deep.
 
     A loop that records the same operations again and again is cut after a whole number of its repeats, at the same place
     of the repeat each time, so that it makes one plan and one set of kernels.
     """
     with lock:
-        if expr.op is BUFFER:
-            return
         nodes = _pending(expr)
+        for node in nodes:  # depths that were recorded before inputs were computed are too large
+            node.depth = 1 + max([x.depth for x in node.inputs])
+        if not nodes or 2 * expr.depth < config.max_pending:
+            return
         cut = _cut(nodes)
-        kept = nodes[cut + 1 :]
-        later = set(kept)
-        roots = [nodes[cut]]
-        for node in kept:
-            for x in node.inputs:
-                while x.op is VIEW:
-                    x = x.inputs[0]
-                if x.inputs and x not in later and x not in roots:
-                    roots.append(x)
-        del node, nodes, later
+        roots = _crossing(nodes, cut)
+        later = [n for n in nodes if n.depth > cut]
+        del nodes, node
         evaluate(roots)
-        for node in kept:
-            node.depth = 1 + max([x.depth for x in node.inputs], default=0)
+        for node in later:
+            node.depth = 1 + max([x.depth for x in node.inputs])
 
 
 def _pending(root: Expr) -> list[Expr]:
-    """The recorded nodes behind root but views, producers first."""
+    """The recorded nodes behind root, producers first."""
     done: set[Expr] = set()
     order: list[Expr] = []
-    stack = [root]
+    stack = [root] if root.inputs else []
     while stack:
         node = stack[-1]
         if node in done:
@@ -271,7 +278,7 @@ def _pending(root: Expr) -> list[Expr]:
             continue
         waiting = [x for x in node.inputs if x.inputs and x not in done]
         if waiting:
-            stack.extend(reversed(waiting))
+            stack.extend(waiting)
         else:
             done.add(node)
             order.append(node)
@@ -279,19 +286,33 @@ def _pending(root: Expr) -> list[Expr]:
     return order
 
 
+def _crossing(nodes: list[Expr], cut: int) -> list[Expr]:
+    """Nodes no deeper than `cut` that deeper ones read, or the last node if there are no deeper ones."""
+    found: dict[Expr, None] = {}
+    for node in nodes:
+        if node.depth > cut:
+            for x in node.inputs:
+                while x.op is VIEW and x.depth <= cut:
+                    x = x.inputs[0]
+                if x.inputs and x.depth <= cut:
+                    found[x] = None
+    return list(found) or nodes[-1:]
+
+
 def _cut(nodes: list[Expr]) -> int:
-    """The position of the last node to compute: at the end of a repeat, else the end."""
-    place = {n: i for i, n in enumerate(nodes)}
-    signs = [
-        hash((id(n.op), n.dtype.num, n.shape, tuple([i - place[x] if x in place else 0 for x in n.inputs])))
-        for i, n in enumerate(nodes)
-    ]
-    last = len(signs) - 1
-    for period in range(1, len(signs) // 2):
-        if signs[last] == signs[last - period] and signs[last - period + 1 :] == signs[last - 2 * period + 1 : last - period + 1]:
-            # Of the places in a repeat, the one whose neighbourhood has the smallest hash: the same one in every graph.
-            rotations = [
-                (hash(tuple(signs[last - k - period + 1 : last - k + 1])), k) for k in range(period)
-            ]
-            return last - min(rotations)[1]
-    return last
+    """The depth down to which to compute: a whole number of repeats of the recorded structure, or everything."""
+    depth = nodes[-1].depth
+    levels = [0] * (depth + 1)
+    for n in nodes:
+        levels[n.depth] += hash((id(n.op), n.dtype.num, n.shape))
+    window = depth // 3
+    for period in range(1, window):
+        # The newest repeat may be incomplete.
+        top = depth - period
+        if levels[top - window + 1 : top + 1] == levels[top - window + 1 - period : top + 1 - period]:
+            if levels[1 + period : top + 1] == levels[1 : top + 1 - period]:
+                return top // period * period
+            # Something else came before: of the places in a repeat take the one with the smallest hash, which is the
+            # same one in every graph.
+            return min(range(top - period + 1, top + 1), key=lambda d: (hash(tuple(levels[d - period + 1 : d + 1])), -d))
+    return depth

@@ -2,7 +2,7 @@
 
 Elementwise operations, reductions and scans take their `op` from the table in `ops`.  The structural operations below
 are the rest.  After construction casts and broadcasts are explicit: the inputs of an elementwise node have the node's
-shape (a broadcast is a VIEW with stride 0), and the dtypes that its type rule asks for.
+shape (a broadcast is a VIEW with stride 0) or are SCALARs, and the dtypes that its type rule asks for.
 
 An Expr's value never changes.  Its representation changes once: when it has been computed, `realize` turns it into a
 BUFFER and drops its inputs, so that every holder of the node sees the result and the graph behind it can be freed.
@@ -10,6 +10,7 @@ BUFFER and drops its inputs, so that every holder of the node sees the result an
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -89,6 +90,7 @@ class Expr:
         return f"<Expr {self.op.name} {self.dtype}{list(self.shape)}>"
 
 
+@lru_cache(4096)
 def contiguous_strides(shape: Shape) -> Shape:
     """Row-major strides in elements."""
     strides = [0] * len(shape)
@@ -121,15 +123,16 @@ def view(base: Expr, offset: int, strides: Shape, shape: Shape) -> Expr:
         return base
     if base.op is BUFFER:
         buf, base_offset, base_strides = base.attrs
-        composed = compose(base.shape, base_offset, base_strides, offset, strides, shape)
+        if base_strides == contiguous_strides(base.shape):
+            composed = base_offset + offset, strides
+        else:
+            composed = compose(base.shape, base_offset, base_strides, offset, strides, shape)
         if composed is not None:
             return Expr(BUFFER, (), (buf, composed[0], composed[1]), shape, base.dtype, base.depth)
     elif base.op is VIEW:
         composed = compose(base.shape, base.attrs[0], base.attrs[1], offset, strides, shape)
         if composed is not None:
             return view(base.inputs[0], composed[0], composed[1], shape)
-    elif base.op is SCALAR and not any(strides):
-        pass
     return Expr(VIEW, (base,), (offset, strides), shape, base.dtype, base.depth)
 
 
@@ -137,10 +140,14 @@ def broadcast(base: Expr, shape: Shape) -> Expr:
     """`base` seen at a shape that it broadcasts to."""
     if base.shape == shape:
         return base
-    lead = len(shape) - len(base.shape)
-    own = contiguous_strides(base.shape)
-    strides = (0,) * lead + tuple(0 if n == 1 else s for n, s in zip(base.shape, own, strict=True))
-    return view(base, 0, strides, shape)
+    spread = lambda own: (0,) * (len(shape) - len(own)) + tuple([0 if n == 1 else s for n, s in zip(base.shape, own)])
+    if base.op is BUFFER:
+        buf, offset, own = base.attrs
+        return Expr(BUFFER, (), (buf, offset, spread(own)), shape, base.dtype, base.depth)
+    if base.op is VIEW:
+        offset, own = base.attrs
+        return Expr(VIEW, base.inputs, (offset, spread(own)), shape, base.dtype, base.depth)
+    return Expr(VIEW, (base,), (0, spread(contiguous_strides(base.shape))), shape, base.dtype, base.depth)
 
 
 def compose(

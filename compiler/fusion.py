@@ -35,7 +35,7 @@ class Policy:
     """What a target wants of a partition; sizes in elements unless said otherwise."""
 
     #: A group that has more work than `small` keeps at least this many programs.
-    min_programs: int = 16
+    min_programs: int = 4
     small: int = 1 << 15
     #: Innermost parallel positions that one program handles together.
     lane_block: int = 64
@@ -66,6 +66,8 @@ class Group:
     owners: dict[Axis, list[At]] = field(default_factory=dict)
     parallel: set[Axis] = field(default_factory=set)
     reduces: int = 0
+    #: Windows of buffers that are read.
+    loads: int = 0
     #: What the group's reductions read.
     reduced: set[Expr] = field(default_factory=set)
     product: Expr | None = None
@@ -180,6 +182,8 @@ class Partitioner:
     def _place(self, node: Expr, readers: dict[Group, list[At]]) -> None:
         wanted = node in self.roots or node in self.external
         if fusible(node.op):
+            if len(readers) > 1:
+                readers = self._merge_readers(node, readers)
             if len(readers) == 1:
                 ((group, uses),) = readers.items()
                 reason = self._join(node, group, uses, wanted)
@@ -199,7 +203,88 @@ class Partitioner:
             elif readers:
                 for group in readers:
                     group.cuts.append((node, "read by several kernels"))
+        elif node.op is PARTIAL:
+            for group in readers:
+                group.cuts.append((node, "the blocks of a long walk"))
         self._start(node)
+
+    # -- groups side by side ------------------------------------------------------------------------------------------
+    def _merge_readers(self, node: Expr, readers: dict[Group, list[At]]) -> dict[Group, list[At]]:
+        """Merge those groups that read node alike, so that it is computed once for all of them."""
+        kept: list[Group] = []
+        for group in list(readers):
+            for other in kept:
+                if self._alike(node, other, group) and not (self._leads(other, group) or self._leads(group, other)):
+                    self._merge(node, other, group)
+                    break
+            else:
+                kept.append(group)
+        return self.needed[node]
+
+    def _alike(self, node: Expr, a: Group, b: Group) -> bool:
+        """Whether both groups walk all of node once, over the same parallel axes, and fit into one kernel."""
+        policy = self.policy
+        if len(a.nodes) + len(b.nodes) > policy.max_nodes or a.loads + b.loads > policy.max_inputs:
+            return False
+        if len(a.outputs) + len(b.outputs) > policy.max_outputs:
+            return False
+        positions: list[set[int]] = []
+        for group in (a, b):
+            uses = {canonical(u) for u in group.uses[node]}
+            if len(uses) != 1 or group.product is not None or group.root.op in ROOTS_ONLY:
+                return False
+            (at,) = uses
+            if not _plain(at, node.shape):
+                return False
+            parallel = {x.find() for x in group.parallel}
+            if not parallel <= axes_of(at):
+                return False
+            positions.append({k for k, i in enumerate(at) if i.axes() <= parallel and i != ZERO})
+        return positions[0] == positions[1]
+
+    def _leads(self, start: Group, goal: Group) -> bool:
+        """Whether goal reads, maybe through other groups, what start writes."""
+        seen = {start}
+        queue = deque([start])
+        while queue:
+            for out in queue.popleft().outputs:
+                for reader in self.needed.get(out, ()):
+                    if reader is goal:
+                        return True
+                    if reader not in seen:
+                        seen.add(reader)
+                        queue.append(reader)
+        return False
+
+    def _merge(self, node: Expr, a: Group, b: Group) -> None:
+        """Make b part of a, with the axes at which they read node united."""
+        for x, y in zip(canonical(b.uses[node][0]), canonical(a.uses[node][0]), strict=True):
+            p, q = x.single(), y.single()
+            if p is not None and q is not None:
+                if p in b.owners:
+                    b.owners[q] = b.owners.pop(p)
+                p.unite(q)
+        for axis, owners in b.owners.items():
+            a.owners.setdefault(axis, []).extend(owners)
+        a.nodes.update(b.nodes)
+        # Consumers come before producers.
+        a.nodes = {n: None for n in reversed(self.order) if n in a.nodes}
+        for producer, ats in b.uses.items():
+            if producer not in a.uses:
+                a.loads += producer.op is E.BUFFER
+            seen = a.uses.setdefault(producer, [])
+            seen += [at for at in ats if at not in seen]
+            needed = self.needed.get(producer)
+            if needed is not None and needed.pop(b, None) is not None:
+                needed[a] = seen
+        a.outputs += b.outputs
+        a.extra += b.extra
+        a.output_index.update(b.output_index)
+        a.bound.update(b.bound)
+        a.reduced |= b.reduced
+        a.reduces += b.reduces
+        a.cuts += b.cuts
+        self.groups.remove(b)
 
     def _start(self, node: Expr) -> None:
         """A new group whose root is node."""
@@ -215,6 +300,7 @@ class Partitioner:
             # The last result axis counts blocks of the split axis, which stands for it.
             at = at[:-1]
             group.parallel = axes_of(at) | {split_axis(group)}
+            group.cuts.append((node, f"too few programs for so long a walk: blocks of {node.attrs[3]} side by side"))
         self.groups.append(group)
         self._add(node, group, [at])
 
@@ -244,7 +330,10 @@ class Partitioner:
             for producer, index in edges(group, node, at):
                 if walks:
                     group.reduced.add(producer)
-                seen = group.uses.setdefault(producer, [])
+                seen = group.uses.get(producer)
+                if seen is None:
+                    seen = group.uses[producer] = []
+                    group.loads += producer.op is E.BUFFER
                 if index not in seen:
                     seen.append(index)
                 if not is_leaf(producer):
@@ -256,7 +345,7 @@ class Partitioner:
         policy = self.policy
         if len(group.nodes) >= policy.max_nodes:
             return "the kernel would be too large"
-        if len(group.uses) >= policy.max_inputs + len(group.nodes):
+        if group.loads + len(group.cuts) >= policy.max_inputs:
             return "the kernel would read too many arrays"
         if group.root.op in (E.UPDATE, E.SCATTER) and group.root.inputs[0] is node:
             return "written to in place"
@@ -280,7 +369,7 @@ class Partitioner:
                 wanted = False
             elif len(group.outputs) >= policy.max_outputs:
                 return "the kernel would write too many arrays"
-            elif group.root.op in (E.SCATTER, E.HOST, PARTIAL):
+            elif group.root.op is E.SCATTER:
                 return "asked for"
         if op.kind == "elementwise":
             if group.product is not None:

@@ -353,6 +353,7 @@ class _Assembly:
                 args.append(("value", arg.node.attrs) if position is None else ("scalar", position))
             else:
                 args.append((arg.kind,))
+        lowered.args.clear()  # a plan outlives the graph
         inputs = [x for x in g.uses if x not in g.nodes and x.op not in (E.SCALAR, E.IOTA)]
         moved = sum(_bytes(x) for x in inputs) + sum(
             (o.inputs[1] if o.op in (E.UPDATE, E.SCATTER) else o).nbytes for o in g.outputs

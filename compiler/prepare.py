@@ -164,7 +164,7 @@ class _Preparation:
         programs = prod(
             -(-n // (16 * policy.lane_block)) if k == last else n for k, n in enumerate(shape) if k not in axes
         )
-        if programs >= policy.min_programs // 4:
+        if programs >= policy.min_programs:
             return None
         axis = max(axes, key=lambda k: shape[k])
         n = shape[axis]

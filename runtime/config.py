@@ -95,7 +95,7 @@ class Config:
     verify : bool
         Verify the IR after each pass.
     max_pending : int
-        Recorded operations after which a graph is computed without being asked for.
+        Depth of a recorded graph at which its older part is computed without being asked for.
     excess_precision : bool
         Let a fused kernel keep intermediate values at a higher precision than their dtype.
     """
@@ -109,7 +109,7 @@ class Config:
     dump: Path | None = field(default=None, metadata=_by(_folder))
     interpret: bool = field(default=False, metadata=_by(_flag))
     verify: bool = field(default=False, metadata=_by(_flag))
-    max_pending: int = field(default=10_000, metadata=_by(_count))
+    max_pending: int = field(default=128, metadata=_by(_count))
     excess_precision: bool = field(default=False, metadata=_by(_flag))
 
     @classmethod

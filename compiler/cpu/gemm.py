@@ -17,7 +17,7 @@ from .. import ir
 from ..llvm.text import V
 from .gemm_code import I64, PTR, Emitter, Function, integer
 from .gemm_tiles import Side, Tiles
-from .target import Target
+from .target import SYMBOL, Target
 
 #: Bytes of the workspace that hold counters; they are zero before a launch.
 HEADER = 4096
@@ -83,7 +83,7 @@ class Gemm:
         return t.bin("and", small, many)
 
     def scratch(self) -> Function:
-        t = Function(f"{self.kernel.name}_scratch", I64, {"args": PTR})
+        t = Function(f"{SYMBOL}_scratch", I64, {"args": PTR})
         _, m, n, k = self._sizes(t)
         tile = self.tiles.tile
         shares_a, depth = self._shares_a(t, m), self._depth(t, k)
@@ -95,7 +95,7 @@ class Gemm:
         return t
 
     def workspace(self) -> Function:
-        t = Function(f"{self.kernel.name}_workspace", I64, {"args": PTR, "threads": I64})
+        t = Function(f"{SYMBOL}_workspace", I64, {"args": PTR, "threads": I64})
         e, m, n, k = self._sizes(t)
         alone = self._alone(t, self._batches(t, e), t["threads"], m, n, k)
         copies = t.select(alone, t["threads"], integer(1))
@@ -210,7 +210,7 @@ class Gemm:
 
     def run(self) -> Function:
         params = {"args": PTR, "begin": I64, "end": I64, "scratch": PTR, "thread": I64}
-        t = Function(self.kernel.name, "void", params)
+        t = Function(SYMBOL, "void", params)
         header = t.op("alloca [32 x i64], align 64", PTR)
         e = Emitter(t, self.kernel, self.target, (), [self.kernel.params[-1]])
         m, n, k = (e.size(d) for d in (self.tiles.m, self.tiles.n, self.tiles.k))

@@ -15,7 +15,7 @@ import pytest
 from blockarray.compiler import dtypes, ir
 from blockarray.compiler.builder import Builder
 from blockarray.compiler.cpu import gemm, object
-from blockarray.compiler.cpu.target import host_target
+from blockarray.compiler.cpu.target import SYMBOL, host_target
 
 P, I64 = ctypes.c_void_p, ctypes.c_int64
 
@@ -57,7 +57,7 @@ class Compiled:
     def __init__(self, kernel: ir.Kernel) -> None:
         target = host_target()
         image = object.emit(gemm.generate(kernel, target), target)
-        names = [kernel.name, f"{kernel.name}_scratch", f"{kernel.name}_workspace"]
+        names = [SYMBOL, f"{SYMBOL}_scratch", f"{SYMBOL}_workspace"]
         jit = llvm.create_lljit_compiler(llvm.Target.from_default_triple().create_target_machine(jit=True))
         library = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
         for name in names:

@@ -284,7 +284,7 @@ def test_explain_describes_kernels(tmp_path) -> None:
     assert row.name == kernel.name and row.bytes == kernel.bytes
     assert row.seconds > 0
     np.testing.assert_allclose(row.gbps, row.bytes / row.seconds / 1e9, rtol=1e-6)
-    assert p.launches == 1 and p.steps >= 1
+    assert p.launches == 1
 
 
 def test_explain_does_not_run() -> None:
