@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from . import export, flush, indexing
-from .compiler.expr import BUFFER, SCALAR, UPDATE, VIEW, Expr, Shape, contiguous_strides, node, view
+from .compiler.expr import BUFFER, SCALAR, UPDATE, Expr, Shape, contiguous_strides, node, view
 from .compiler.ops import TABLE, Op, resolve
 from .operands import assigned, cast, elementwise, is_operand
 from .runtime.config import config
 from .runtime.device import CPU, Device
 
 #: Depth of a recorded graph at which it is computed unasked.
-LIMIT = min(config.max_pending, 128)
+LIMIT = config.max_pending
 
 _new = object.__new__
 _sharing = threading.Lock()
@@ -53,7 +53,7 @@ def _bound(e: Expr) -> None:
         flush.evaluate([e])
 
 
-def _binary(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
+def binary_method(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
     """The method that records a binary operation.  The two usual cases are spelled out: this is the hottest path."""
     op = TABLE[name]
     same: dict[np.dtype, np.dtype] = {}
@@ -109,21 +109,11 @@ def _binary(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
                 s.shape = ()
                 s.dtype = dtype
                 s.depth = 0
-                shape = x.shape
-                if shape:
-                    v = _new(Expr)
-                    v.op = VIEW
-                    v.inputs = (s,)
-                    v.attrs = (0, (0,) * len(shape))
-                    v.shape = shape
-                    v.dtype = dtype
-                    v.depth = 0
-                    s = v
                 e = _new(Expr)
                 e.op = op
                 e.inputs = (s, x) if reflected else (x, s)
                 e.attrs = None
-                e.shape = shape
+                e.shape = x.shape
                 e.dtype = out
                 e.depth = depth = x.depth + 1
                 result = _new(Array)
@@ -151,7 +141,7 @@ def _binary(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
     return method
 
 
-def _unary(name: str) -> Callable[[Any], Array]:
+def unary_method(name: str) -> Callable[[Any], Array]:
     op = TABLE[name]
     same: dict[np.dtype, np.dtype] = {}
 
@@ -173,7 +163,7 @@ def _unary(name: str) -> Callable[[Any], Array]:
 
 
 def _inplace(name: str) -> Callable[[Any, Any], Any]:
-    record = _binary(name)
+    record = binary_method(name)
     op = TABLE[name]
 
     def method(self: Array, other: Any) -> Any:
@@ -187,7 +177,8 @@ def _inplace(name: str) -> Callable[[Any, Any], Any]:
     return method
 
 
-_power, _square, _sqrt, _reciprocal = _binary("power"), _unary("square"), _unary("sqrt"), _unary("reciprocal")
+_power = binary_method("power")
+_square, _sqrt, _reciprocal = map(unary_method, ("square", "sqrt", "reciprocal"))
 
 
 def power(x: Array, exponent: Any) -> Any:
@@ -287,6 +278,9 @@ class Array:
 
     def _share(self) -> Storage:
         """The storage, made on first use."""
+        storage = self._storage
+        if storage is not None:
+            return storage
         with _sharing:
             if self._storage is None:
                 e = self._expr
@@ -359,16 +353,18 @@ class Array:
         else:
             self._assign(*self._window(), shape, value)
 
-    def _host(self) -> np.ndarray:
-        """The elements, read-only.  A view's storage is computed whole, so that reading it again costs nothing."""
+    def _computed(self) -> Expr:
+        """The current value, computed.  A view's storage is computed whole, so that reading it again costs nothing."""
         storage = self._storage
         e = self._expr if storage is None else storage.expr
         assert e is not None
         if e.op is not BUFFER and e.op is not SCALAR:
             flush.evaluate([e])
-        if storage is not None:
-            e = self._read()
-        return export.host(e)
+        return e if storage is None else self._read()
+
+    def _host(self) -> np.ndarray:
+        """The elements, read-only, and for the moment only."""
+        return export.host(self._computed())
 
     # -- properties ---------------------------------------------------------------------------------------------------
     @property
@@ -496,7 +492,7 @@ class Array:
     # -- to the host --------------------------------------------------------------------------------------------------
     def item(self, *index: Any) -> Any:
         """An element as a Python scalar."""
-        return self._host().item(*index)
+        return self._host().item(*index) if index or self.shape else export.element(self._computed())
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python scalars."""
@@ -506,27 +502,28 @@ class Array:
         """The elements' bytes."""
         return self._host().tobytes(order)
 
-    def __bool__(self) -> bool:
-        return bool(self._host())
-
-    def _scalar(self, what: str) -> np.ndarray:
+    def _scalar(self, what: str) -> Any:
+        """The element of a 0-d array."""
         if self.shape:
-            raise TypeError(f"only 0-dimensional arrays can be converted to Python {what}")
-        return self._host()
+            raise TypeError(f"only 0-dimensional arrays can be converted to {what}")
+        return export.element(self._computed())
+
+    def __bool__(self) -> bool:
+        return bool(self._host()) if self.shape else bool(export.element(self._computed()))
 
     def __int__(self) -> int:
-        return int(self._scalar("integers"))
+        return int(self._scalar("Python integers"))
 
     def __float__(self) -> float:
-        return float(self._scalar("floats"))
+        return float(self._scalar("Python floats"))
 
     def __complex__(self) -> complex:
-        return complex(self._scalar("complex numbers"))
+        return complex(self._scalar("Python complex numbers"))
 
     def __index__(self) -> int:
-        if self.shape or self.dtype.kind not in "iu":
+        if self.dtype.kind not in "iu":
             raise TypeError("only integer scalar arrays can be converted to a scalar index")
-        return int(self._host())
+        return int(self._scalar("a scalar index"))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy:
@@ -620,44 +617,44 @@ class Array:
     # -- operators ----------------------------------------------------------------------------------------------------
     __hash__ = None  # type: ignore[assignment]
 
-    __add__ = _binary("add")
-    __radd__ = _binary("add", True)
-    __sub__ = _binary("subtract")
-    __rsub__ = _binary("subtract", True)
-    __mul__ = _binary("multiply")
-    __rmul__ = _binary("multiply", True)
-    __truediv__ = _binary("divide")
-    __rtruediv__ = _binary("divide", True)
-    __floordiv__ = _binary("floor_divide")
-    __rfloordiv__ = _binary("floor_divide", True)
-    __mod__ = _binary("remainder")
-    __rmod__ = _binary("remainder", True)
+    __add__ = binary_method("add")
+    __radd__ = binary_method("add", True)
+    __sub__ = binary_method("subtract")
+    __rsub__ = binary_method("subtract", True)
+    __mul__ = binary_method("multiply")
+    __rmul__ = binary_method("multiply", True)
+    __truediv__ = binary_method("divide")
+    __rtruediv__ = binary_method("divide", True)
+    __floordiv__ = binary_method("floor_divide")
+    __rfloordiv__ = binary_method("floor_divide", True)
+    __mod__ = binary_method("remainder")
+    __rmod__ = binary_method("remainder", True)
     __pow__ = power
-    __rpow__ = _binary("power", True)
-    __and__ = _binary("bitwise_and")
-    __rand__ = _binary("bitwise_and", True)
-    __or__ = _binary("bitwise_or")
-    __ror__ = _binary("bitwise_or", True)
-    __xor__ = _binary("bitwise_xor")
-    __rxor__ = _binary("bitwise_xor", True)
-    __lshift__ = _binary("left_shift")
-    __rlshift__ = _binary("left_shift", True)
-    __rshift__ = _binary("right_shift")
-    __rrshift__ = _binary("right_shift", True)
+    __rpow__ = binary_method("power", True)
+    __and__ = binary_method("bitwise_and")
+    __rand__ = binary_method("bitwise_and", True)
+    __or__ = binary_method("bitwise_or")
+    __ror__ = binary_method("bitwise_or", True)
+    __xor__ = binary_method("bitwise_xor")
+    __rxor__ = binary_method("bitwise_xor", True)
+    __lshift__ = binary_method("left_shift")
+    __rlshift__ = binary_method("left_shift", True)
+    __rshift__ = binary_method("right_shift")
+    __rrshift__ = binary_method("right_shift", True)
     __matmul__ = _matmul
     __rmatmul__ = _rmatmul
 
-    __eq__ = _binary("equal")  # type: ignore[assignment]
-    __ne__ = _binary("not_equal")  # type: ignore[assignment]
-    __lt__ = _binary("less")
-    __le__ = _binary("less_equal")
-    __gt__ = _binary("greater")
-    __ge__ = _binary("greater_equal")
+    __eq__ = binary_method("equal")  # type: ignore[assignment]
+    __ne__ = binary_method("not_equal")  # type: ignore[assignment]
+    __lt__ = binary_method("less")
+    __le__ = binary_method("less_equal")
+    __gt__ = binary_method("greater")
+    __ge__ = binary_method("greater_equal")
 
-    __neg__ = _unary("negative")
-    __pos__ = _unary("positive")
-    __abs__ = _unary("absolute")
-    __invert__ = _unary("invert")
+    __neg__ = unary_method("negative")
+    __pos__ = unary_method("positive")
+    __abs__ = unary_method("absolute")
+    __invert__ = unary_method("invert")
 
     __iadd__ = _inplace("add")
     __isub__ = _inplace("subtract")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .array import Array, lazy, method
+from .array import Array, binary_method, lazy, method, unary_method
 from .array import power as _array_power
 from .compiler.expr import broadcast
 from .compiler.ops import ALIASES, TABLE, Op
@@ -43,28 +43,23 @@ def cast_to(a: Array, dtype: np.dtype) -> Array:
     return a if a.dtype == dtype else lazy(cast(a._read(), dtype))
 
 
-_DUNDERS = {
-    "add": Array.__add__, "subtract": Array.__sub__, "multiply": Array.__mul__, "divide": Array.__truediv__,
-    "floor_divide": Array.__floordiv__, "remainder": Array.__mod__, "equal": Array.__eq__, "not_equal": Array.__ne__,
-    "less": Array.__lt__, "less_equal": Array.__le__, "greater": Array.__gt__, "greater_equal": Array.__ge__,
-    "bitwise_and": Array.__and__, "bitwise_or": Array.__or__, "bitwise_xor": Array.__xor__,
-}  # fmt: skip
-
-
 def _make(op: Op) -> Any:
     """The public function of a row."""
 
-    def unary(x: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None, casting: str = "same_kind") -> Array:
-        result = elementwise(op, x, dtype=None if dtype is None else canonical(dtype))
-        return result if out is None and where is True else finish(result, out, op, where)
+    record: Any = (unary_method if op.arity == 1 else binary_method)(op.name)
 
-    fast: Any = _DUNDERS.get(op.name)
+    def unary(x: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None, casting: str = "same_kind") -> Array:
+        if dtype is None and type(x) is Array:
+            result = record(x)
+        else:
+            result = elementwise(op, x, dtype=None if dtype is None else canonical(dtype))
+        return result if out is None and where is True else finish(result, out, op, where)
 
     def binary(
         x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None, casting: str = "same_kind"
     ) -> Array:
-        if dtype is None and fast is not None and type(x1) is Array and type(x2) in (Array, int, float):
-            result = fast(x1, x2)
+        if dtype is None and type(x1) is Array and type(x2) in (Array, int, float):
+            result = record(x1, x2)
         else:
             result = elementwise(op, x1, x2, dtype=None if dtype is None else canonical(dtype))
         return result if out is None and where is True else finish(result, out, op, where)

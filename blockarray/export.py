@@ -8,6 +8,7 @@ run at once.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import weakref
 from functools import cache
@@ -45,6 +46,22 @@ def host(e: Expr) -> np.ndarray:
         flush.evaluate([e])
     buf, offset, strides = e.attrs
     return as_numpy(buf, e.dtype, offset, e.shape, strides, False)
+
+
+_C_TYPES = {np.dtype(c): c for c in (
+    ctypes.c_bool, ctypes.c_int8, ctypes.c_int16, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint8, ctypes.c_uint16,
+    ctypes.c_uint32, ctypes.c_uint64, ctypes.c_float, ctypes.c_double,
+)}  # fmt: skip
+
+
+def element(e: Expr) -> Any:
+    """The element of a 0-d expression as a Python scalar; in memory it is read without the detour over NumPy."""
+    if e.op is BUFFER:
+        c_type = _C_TYPES.get(e.dtype)
+        if c_type is not None:
+            buf, offset, _ = e.attrs
+            return c_type.from_address(buf.address + offset * e.dtype.itemsize).value
+    return host(e).item()
 
 
 def snapshot(e: Expr) -> Expr:

@@ -283,10 +283,10 @@ def setitem(a: array.Array, key: Any, value: Any) -> None:
     plain = _plain(key)
     if plain is not None:
         window = _window(plain, a.shape, *a._window())
-        if type(value) is array.Array and a._storage is not None and value._storage is a._storage:
+        aliased = type(value) is array.Array and a._storage is not None and value._storage is a._storage
+        if aliased and value._window() == window[:2] and value.shape == window.shape:
             # The end of `a[key] += x`: the view has been written to already.
-            if value._window() == window[:2] and value.shape == window.shape:
-                return
+            return
         a._assign(*window, assigned(value, a.dtype, window.shape))
         return
     if len(key) == 1 and _assign_masked(a, key[0], value):

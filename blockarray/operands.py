@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,12 @@ def weak_value(value: Any, dtype: np.dtype) -> Any:
         return dtype.type(value)
 
 
+@cache
+def _rule(op: Op, *types: OperandType) -> tuple[tuple[np.dtype, ...], np.dtype]:
+    inputs, out = resolve(op, *types)
+    return tuple(CANONICAL[t] for t in inputs), CANONICAL[out]
+
+
 def elementwise(op: Op, *operands: Any, dtype: np.dtype | None = None) -> array.Array:
     """Record an elementwise op on array-likes, with NumPy's promotion and broadcasting.
 
@@ -157,21 +164,20 @@ def elementwise(op: Op, *operands: Any, dtype: np.dtype | None = None) -> array.
     beyond = _beyond(op, types, values)
     if beyond is not None:
         return beyond
-    inputs, out = resolve(op, *types)
+    inputs, out = _rule(op, *types)
     if dtype is not None and out != dtype and out != bool_:
-        inputs, out = resolve(op, *(dtype for _ in types))
+        inputs, out = _rule(op, *(dtype for _ in types))
     shape = broadcast_shapes(*(v.shape if isinstance(v, Expr) else () for v in values))
     cooked: list[Expr] = []
     depth = 0
     for v, t in zip(values, inputs):
-        t = CANONICAL[t]
         e = cast(v, t) if isinstance(v, Expr) else scalar(weak_value(v, t), t)
-        if e.shape != shape:
+        if e.shape != shape and e.op is not SCALAR:
             e = broadcast(e, shape)
         if e.depth > depth:
             depth = e.depth
         cooked.append(e)
-    return array.lazy(Expr(op, tuple(cooked), None, shape, CANONICAL[out], depth + 1))
+    return array.lazy(Expr(op, tuple(cooked), None, shape, out, depth + 1))
 
 
 def _beyond(op: Op, types: Sequence[OperandType], values: Sequence[Any]) -> array.Array | None:

@@ -118,7 +118,7 @@ def _extremum(name: str, combine: str, doc: str) -> Any:
                     " has to specify 'initial'"
                 )
             e = _masked(e, where, initial)
-        if initial is None and builtins.any(e.shape[k] == 0 for k in axes):
+        if initial is None and builtins.any(e.shape[k] == 0 for k in axes):  # noqa: SIM102
             # NumPy lets it pass where the result is empty as well.
             if builtins.all(n for k, n in enumerate(e.shape) if k not in axes):
                 raise ValueError(f"zero-size array to reduction operation {combine} which has no identity")
