@@ -148,7 +148,7 @@ def _from_library(name: str) -> Emitter:
 
 
 for _name in (
-    "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "sinh", "cosh", "tanh", "cbrt",
+    "expm1", "log1p", "log10", "tan", "sinh", "cosh", "cbrt",
     "arcsin", "arccos", "arctan", "arctan2", "arcsinh", "arccosh", "arctanh",
 ):  # fmt: skip
     FLOAT[_name] = _from_library(_LIBRARY.get(_name, _name))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .. import dtypes
 from . import complex as complex_
-from . import floats, integers
+from . import floats, integers, polynomials  # noqa: F401  (registers its emitters)
 from .convert import Register, constant, convert, from_memory, memory_type, register_type, round_to, to_memory
 from .lanes import Lanes
 from .target import MathTarget

@@ -79,7 +79,7 @@ class Module:
         self._engine = llvm.create_mcjit_compiler(module, machine)
         self._engine.finalize_object()
 
-    def run(self, name, arrays, out, lanes):
+    def run(self, name, arrays, out: str, lanes):
         """The named function on 1-d arrays of one length."""
         n = len(arrays[0])
         size = -(-n // (lanes or 1)) * (lanes or 1)
@@ -87,7 +87,7 @@ class Module:
         for a in arrays:
             padded = np.resize(a, size)
             memory += [np.real(padded).copy(), np.imag(padded).copy()] if a.dtype.kind == "c" else [padded]
-        results = [np.empty(size, NUMPY[PART[out] if out in PART else out]) for _ in range(parts(out))]
+        results = [np.empty(size, NUMPY[PART.get(out, out)]) for _ in range(parts(out))]
         pointers = [m.ctypes.data for m in memory + results]
         address = self._engine.get_function_address(name)
         signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers), ctypes.c_int64)
