@@ -271,7 +271,7 @@ class BlockArray(Peer):
         super().__init__(device, threads)
         import blockarray
 
-        self.xp = blockarray
+        self.xp: Any = blockarray
 
     def put(self, array: np.ndarray) -> Any:
         return self.xp.asarray(array)

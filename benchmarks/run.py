@@ -29,7 +29,7 @@ HERE = Path(__file__).resolve().parent
 OURS = ("NumPy", "blockarray")  # run by this interpreter; the others by --peer-python
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS",
-    "NUMBA_NUM_THREADS", "BLOCKARRAY_THREADS",
+    "NUMBA_NUM_THREADS", "BLOCKARRAY_NUM_THREADS",
 )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def time_row(row: Row, workers: list[Worker], rounds: int) -> dict[str, dict[str
             cells["fresh"][worker.name] = Cell(note=reply["error"])
         elif reply["sample"] is not None:
             cells["first"][worker.name] = Cell(reply["first"])
-            reference = reference or reply["sample"]
+            reference = reference or list(reply["sample"])
             tolerance = 1e-9 if row.dtype == "float64" else 2e-3
             if not np.allclose(reply["sample"], reference, rtol=tolerance, atol=tolerance):
                 cells["fresh"][worker.name] = Cell(note=f"another result than {workers[0].name}'s")
