@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import platform
-from functools import cache
 
 import llvmlite.binding as llvm
 
@@ -53,6 +52,9 @@ def _variant() -> tuple[str, int] | None:
     return None
 
 
-@cache
+#: Made on import: code from the disk cache calls these libraries in processes that compile nothing.
+_HOST = HostMath()
+
+
 def host_math() -> HostMath:
-    return HostMath()
+    return _HOST

@@ -135,7 +135,7 @@ def compare_complex(op, operands, arrays, got, expected):
         for a in arrays:
             finite &= np.isfinite(np.abs(a))
         error = np.abs(got.astype(np.clongdouble) - reference) / np.spacing(size)
-        limit = 2 * op.ulp[0] if op.ulp[0] else 4
+        limit = 8 if op.ulp[0] else 4
         # The error of an exponent is one of the result, magnified.
         if op.name in ("power", "float_power") and part == "f64":
             limit = limit + 4 * np.abs(inputs[1] * np.log(inputs[0]))
