@@ -36,8 +36,8 @@ class Gemm:
         self.tiles = tiles = Tiles(kernel, target)
         tile = tiles.tile
         self.bytes = tile.size * tile.parts
-        # A panel of B and one of A fill most of the L1 cache, a block of A half of the L2 cache.
-        self.kc = max(64, target.l1 * 3 // 4 // ((tile.mr + tile.nr) * self.bytes) // 8 * 8)
+        # A panel of B and one of A fill the L1 cache, a block of A half of the L2 cache.
+        self.kc = max(64, target.l1 // ((tile.mr + tile.nr) * self.bytes) // 8 * 8)
         self.mc = max(1, target.l2 // 2 // (self.kc * self.bytes) // tile.mr) * tile.mr
         self.nc = 4096 // tile.nr * tile.nr
         #: Columns of B that are packed at a time when A is shared.

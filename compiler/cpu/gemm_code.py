@@ -151,6 +151,10 @@ class Function(Text):
         self.label(after)
 
     # -- memory -------------------------------------------------------------------------------------------------------
+    def prefetch(self, address: V, write: bool = False, locality: int = 3) -> None:
+        self.declare("llvm.prefetch.p0", "void", (PTR, "i32", "i32", "i32"))
+        self.line(f"call void @llvm.prefetch.p0({address}, i32 {write:d}, i32 {locality}, i32 1)")
+
     def at(self, base: V, offset: V, size: int = 1) -> V:
         """The address `offset` elements of `size` bytes past `base`."""
         return self.gep(base, offset, f"[{size} x i8]")
@@ -288,9 +292,7 @@ class Emitter:
     def prefetch(self, op: ir.Op, where: Mapping[str, V]) -> None:
         """Bring in the cache line that a store is going to write."""
         value, ptr, *rest = op.operands
-        address = self._address(ptr, rest, value.type.extents, where)
-        self.t.declare("llvm.prefetch.p0", "void", (PTR, "i32", "i32", "i32"))
-        self.t.line(f"call void @llvm.prefetch.p0({address}, i32 1, i32 3, i32 1)")
+        self.t.prefetch(self._address(ptr, rest, value.type.extents, where), write=True)
 
     def _load(self, op: ir.Op, where: Mapping[str, V], lane: str | None, width: int) -> Register:
         t, (ptr, *rest), extents = self.t, op.operands, op.result.type.extents

@@ -17,6 +17,10 @@ from .target import Target
 
 #: Steps of k in a trip of the innermost loop.
 UNROLL = 4
+#: Bytes of a cache line.
+LINE = 64
+#: Tiles that fetch the next panel of B together.
+QUARTERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +228,14 @@ class Tiles:
             with t.for_(integer(0), t["rows"], tile.mr, js.carried) as is_:
                 to = is_.carried[0]
                 a = t.at(t["a"], t.mul(is_.index, kc), size * tile.parts)
-                sums = self._accumulate(t, a, b, kc)
+                with t.if_(t["last"]):
+                    self._prefetch(e, t.add(t["m0"], is_.index), column)
+                for line in range(0, tile.elements * size, LINE):
+                    t.prefetch(t.at(to, integer(line)), write=True)
+                # The first tiles of a panel fetch the next panel, a quarter each.
+                quarter = t.min(t.div(is_.index, tile.mr), integer(QUARTERS))
+                ahead = t.add(t.mul(kc, tile.nr * size * tile.parts), t.mul(quarter, t.div(t.mul(kc, tile.nr * size * tile.parts), QUARTERS)))
+                sums = self._accumulate(t, a, b, kc, t.at(b, ahead))
                 places = [t.at(to, integer(i * tile.width), size) for i in range(len(sums))]
                 with t.if_else(t["first"]) as branch:
                     for x, place in zip(sums, places):
@@ -240,7 +251,16 @@ class Tiles:
         t.line("ret void")
         return t
 
-    def _accumulate(self, t: Function, a: V, b: V, kc: V) -> list[V]:
+    def _prefetch(self, e: Emitter, row: V, column: V) -> None:
+        """Fetch the part of each output that a tile is going to overwrite, where it lies in rows."""
+        t, tile = e.t, self.tile
+        for op in e.tile_ops:
+            if op.name == "store_view" and e.scalar(op.operands[4]).ref == "1":
+                for r in range(tile.mr):
+                    for j in (0, tile.nr - 1):
+                        e.prefetch(op, {self.m: t.add(row, integer(r)), self.n: t.add(column, integer(j))})
+
+    def _accumulate(self, t: Function, a: V, b: V, kc: V, ahead: V) -> list[V]:
         """The products of two panels, row by row; within a row the real vectors, then the imaginary ones."""
         tile = self.tile
         per_row = tile.nr * tile.parts // tile.width
@@ -273,13 +293,17 @@ class Tiles:
 
         bulk = t.bin("and", kc, integer(-UNROLL))
         per_k = tile.size * tile.parts
-        with t.for_(integer(0), bulk, UNROLL, [a, b, *zeros]) as unrolled:
-            a, b, *sums = unrolled.carried
+        with t.for_(integer(0), bulk, UNROLL, [a, b, ahead, *zeros]) as unrolled:
+            a, b, ahead, *sums = unrolled.carried
+            fetched = UNROLL * tile.nr * per_k // QUARTERS
+            for line in range(0, fetched, LINE):
+                t.prefetch(t.at(ahead, integer(line)), locality=2)
             for k in range(UNROLL):
                 sums = step(sums, a, b, k)
             a, b = t.at(a, integer(UNROLL * tile.mr), per_k), t.at(b, integer(UNROLL * tile.nr), per_k)
-            unrolled.next = [a, b, *sums]
-        with t.for_(bulk, kc, 1, unrolled.carried) as rest:
+            unrolled.next = [a, b, t.at(ahead, integer(fetched)), *sums]
+        a, b, _, *sums = unrolled.carried
+        with t.for_(bulk, kc, 1, [a, b, *sums]) as rest:
             a, b, *sums = rest.carried
             sums = step(sums, a, b, 0)
             rest.next = [t.at(a, integer(tile.mr), per_k), t.at(b, integer(tile.nr), per_k), *sums]
