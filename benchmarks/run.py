@@ -156,7 +156,8 @@ def machine(device: str) -> str:
             line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
         ]
         model = names[0] if names else model
-    return f"{model}, {len(os.sched_getaffinity(0))} CPUs available, {platform.system()}"
+    load = f"load average {os.getloadavg()[0]:.1f} at the start"
+    return f"{model}, {len(os.sched_getaffinity(0))} CPUs available, {load}"
 
 
 def main() -> None:
@@ -173,9 +174,10 @@ def main() -> None:
     wanted = [part for part in args.rows.split(",") if part]
     selected = [row for row in rows(args.device) if not wanted or any(part in row.name for part in wanted)]
     counts = [1] if args.device == "cuda" else [int(n) for n in args.threads.split(",")]
+    host_machine = machine(args.device)
     sections = [run_threads(args, n, selected) for n in counts]
     host = [] if args.no_host_cost else host_costs(args.device)
-    text = report.markdown(machine(args.device), datetime.date.today(), sections, host)
+    text = report.markdown(host_machine, datetime.date.today(), sections, host)
     print(text)
     if args.out:
         args.out.write_text(text)
