@@ -135,12 +135,20 @@ class Strips:
         for op in self.line:
             if op.name in BARRIERS or op.name == "scan" or not op.results:
                 self._nest(self._key(op)).roots.append(op)
+            if op.name in BARRIERS and op.result.type.extents:
+                kept.add(op.result)
             if op.name == "dot":
                 for value in op.operands:
                     self._keep(value)
-        for value in escaping:
-            if value.op in self.index and value.type.extents and not value.type.pointer:
-                self._keep_if_dear(value, escapes=True)
+        # Outside the line nothing more can be kept: settle it for all that escaping values are computed from.
+        stack, seen = list(escaping), set[Value]()
+        while stack:
+            value = stack.pop()
+            if value in seen or value.op not in self.index or not value.type.extents:
+                continue
+            seen.add(value)
+            if not self._keep_if_dear(value, escapes=True):
+                stack.extend(value.op.operands)
         self._collect()
 
     # -- stages -------------------------------------------------------------------------------------------------------
@@ -236,9 +244,6 @@ class Strips:
         assert op is not None
         if op not in self.index:
             return False
-        if op.name in BARRIERS:
-            self._keep(value)
-            return True
         reads = self.reads[value]
         dear = self.cost[value] >= DEAR or (escapes and bool(reads))
         if not dear and at is not None and reads:
