@@ -40,13 +40,6 @@ def clamp(t: Text, count: V, n: int) -> V:
     return t.call("llvm.smax.i64", "i64", [few, i64(0)])
 
 
-def first(t: Text, count: V, n: int) -> V:
-    """The mask of the first `count` lanes of n."""
-    # Narrow lanes make the comparison cheap; clamping keeps the truncated count right.
-    few = t.cast("trunc", clamp(t, count, n), "i32")
-    return t.cmp("ugt", t.splat(few, n), lane_numbers(n, "i32"))
-
-
 def splat(t: Text, reg: Register, n: int) -> Register:
     return join([t.splat(v, n) for v in parts(reg)])
 
@@ -64,11 +57,26 @@ class Memory:
         #: Lines for the function's entry block.
         self.allocas: list[str] = []
         self._dummy: V | None = None
+        self._masks: dict[tuple[V, int], V] = {}
 
     def alloca(self, ty: str, align: int = 64) -> V:
         ref = self.t.fresh("a")
         self.allocas.append(f"  {ref} = alloca {ty}, align {align}")
         return V(ref, "ptr")
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+    def mask(self, count: V, n: int) -> V:
+        """The mask of the first `count` lanes of n."""
+        known = self._masks.get((count, n))
+        if known is not None:
+            return known
+        # Narrow lanes make the comparison cheap; clamping keeps the truncated count right.
+        few = self.t.cast("trunc", clamp(self.t, count, n), "i32")
+        return self.t.cmp("ugt", self.t.splat(few, n), lane_numbers(n, "i32"))
+
+    def remember(self, count: V, n: int) -> None:
+        """Compute the mask of `count` here, for all code that this point dominates."""
+        self._masks[count, n] = self.mask(count, n)
 
     # -- raw vectors of memory elements -------------------------------------------------------------------------------
     def _load_raw(self, ptr: V, elem: str, n: int, count: V | None) -> V:
@@ -77,7 +85,7 @@ class Memory:
             return t.load(ptr, ty, size)
         if size in self.target.masked:
             name = f"llvm.masked.load.{mangle(ty)}.p0"
-            mask, zero = first(t, count, n), V("zeroinitializer", ty)
+            mask, zero = self.mask(count, n), V("zeroinitializer", ty)
             t.declare(name, ty, ["ptr", mask.ty, ty])
             return t.op(f"call {ty} @{name}(ptr align {size} {ptr.ref}, {mask}, {zero})", ty)
         buffer = self.alloca(ty)
@@ -91,7 +99,7 @@ class Memory:
         if count is None:
             t.store(raw, ptr, size)
         elif size in self.target.masked:
-            name, mask = f"llvm.masked.store.{mangle(raw.ty)}.p0", first(t, count, n)
+            name, mask = f"llvm.masked.store.{mangle(raw.ty)}.p0", self.mask(count, n)
             t.declare(name, "void", [raw.ty, "ptr", mask.ty])
             t.line(f"call void @{name}({raw}, ptr align {size} {ptr.ref}, {mask})")
         else:

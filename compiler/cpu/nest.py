@@ -14,7 +14,7 @@ from ..ir import Op, Value
 from ..llvm.convert import Register, convert, memory_type, to_memory
 from ..llvm.text import V, lanes
 from .loops import Counted, When
-from .memory import address, first, i64, join, lane_numbers, parts, select, splat
+from .memory import address, clamp, i64, join, lane_numbers, parts, select, splat
 from .reduction import Reduction, Scan
 from .strips import Item, Nest, is_const, pointer, view
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 ROWS = 16
 #: Vectors of a sum that are added up before the result is added to another accumulator, which bounds rounding errors.
 CHUNKS = 64
+#: Work (in additions) from which a loop's body is not copied for the last vector: every vector is tested instead.
+MERGE = 24
 
 
 class Loop(NamedTuple):
@@ -75,9 +77,11 @@ class NestCode:
         self.ends = list(self.extents)
         #: Positions left for the vector, in a partial one.
         self.count: V | None = None
+        self.work = 0
         self.lane = self._choose_lane()
         self.lanes = self._choose_lanes() if self.rank else 0
         self.loops = self._order()
+        self.merged = self.work >= MERGE and self.loops[-1].kind == "lane"
         self.level_of = {loop.axis: k for k, loop in enumerate(self.loops)}
         self.effects = [op for op in nest.roots if not op.results]
         self.reductions = [Reduction(self, op) for op in nest.roots if op.name in ("reduce", "argreduce")]
@@ -105,7 +109,7 @@ class NestCode:
 
     def _choose_lanes(self) -> int:
         """Two native vectors a value, four if there are few values; all dtypes share the number of lanes."""
-        sizes, work = 0, 0
+        sizes, work = 0, 0  # dtype sizes are weighed by work
         for item in self.nest.items:
             if item.where and self.lane in item.axes:
                 row = ops.TABLE.get(item.value.op.name) if item.value.op is not None else None
@@ -113,6 +117,7 @@ class NestCode:
                 dtype = item.value.type.dtype
                 sizes += weight * (4 if dtype in ("f16", "bf16") else dtypes.SIZE[dtypes.PART.get(dtype, dtype)])
                 work += weight
+        self.work = work
         native = self.code.target.vector_bytes
         total = (4 if work <= 8 else 2) * native * max(work, 1) // max(sizes, 1)
         extent = self.nest.extents[self.lane]
@@ -252,6 +257,14 @@ class NestCode:
 
     def _lane_loop(self, k: int, start: V, end: V) -> None:
         t, axis = self.t, self.loops[k].axis
+        if self.merged:
+            with Counted(t, start, end, i64(self.lanes)) as position:
+                self.positions[axis] = position
+                self.count = t.bin("sub", end, position)
+                self.memory.remember(self.count, self.lanes)
+                self.body(k + 1)
+                self.count = None
+            return
         size = t.bin("sub", end, start) if start.ref != "0" else end
         whole = t.bin("and", size, i64(-self.lanes))
         last = t.bin("add", start, whole) if start.ref != "0" else whole
@@ -264,6 +277,7 @@ class NestCode:
         with When(self.t, t.cmp("slt", last, end)):
             self.positions[axis] = last
             self.count = t.bin("sub", end, last)
+            self.memory.remember(self.count, self.lanes)
             self.body(k + 1)
             self.count = None
 
@@ -362,10 +376,9 @@ class NestCode:
             found = self.memory.load(access.dtype, t.select(outside, self.memory.nothing(), where), 0)
             return select(t, outside, self.code.constant(other, access.dtype, 0), found)
         count = self._left(access, n)
-        if not access.bounds:
+        if count is None or not (access.bounds or self.merged):
             return self._load_lanes(access, n, count)
-        assert count is not None
-        # Most vectors of a bounded view are whole.
+        # Most vectors are whole.
         whole, part, done = t.new_label("whole"), t.new_label("part"), t.new_label("loaded")
         t.br_if(t.cmp("sge", count, i64(n)), whole, part)
         t.label(whole)
@@ -374,7 +387,7 @@ class NestCode:
         t.label(part)
         b = self._load_lanes(access, n, count)
         if other:
-            b = select(t, first(t, count, n), b, self.code.constant(other, access.dtype, n))
+            b = select(t, self.memory.mask(count, n), b, self.code.constant(other, access.dtype, n))
         from_b = t.block
         t.br(done)
         t.label(done)
@@ -426,7 +439,7 @@ class NestCode:
         assert isinstance(index, V) and (mask is None or isinstance(mask, V))
         active = mask
         if n and self.count is not None:
-            inside = first(t, self.count, n)
+            inside = self.memory.mask(self.count, n)
             active = inside if mask is None else t.bin("and", mask, inside)
         pointers = address(t, self.code.integer(pointer(op)), index, dtype)
         if n:
@@ -458,10 +471,9 @@ class NestCode:
             self.memory.store(dtype, value, self._scalar_address(access))
             return
         count = self._left(access, n)
-        if not access.bounds:
+        if count is None or not (access.bounds or self.merged):
             self._store_lanes(access, value, count)
             return
-        assert count is not None
         whole, part, done = t.new_label("whole"), t.new_label("part"), t.new_label("stored")
         t.br_if(t.cmp("sge", count, i64(n)), whole, part)
         t.label(whole)
@@ -515,7 +527,8 @@ class NestCode:
             return
         values, indices = self._spill(value, dtype), self._spill(index, "i64")
         masks = self._spill(mask[0], "bool") if mask else []
-        with Counted(self.t, i64(0), self.count or i64(self.lanes), i64(1)) as lane:
+        count = clamp(t, self.count, self.lanes) if self.count is not None else i64(self.lanes)
+        with Counted(t, i64(0), count, i64(1)) as lane:
             with When(self.t, parts(self._lane(masks, "bool", lane))[0] if masks else V("true", "i1")):
                 where = address(t, ptr, parts(self._lane(indices, "i64", lane))[0], dtype)
                 self._scatter_one(op, self._lane(values, dtype, lane), where)
@@ -535,7 +548,7 @@ class NestCode:
         assert isinstance(ok, V)
         bad = t.bin("xor", ok, t.like(True, ok))
         if self.rank and self.count is not None:
-            bad = t.bin("and", bad, first(t, self.count, self.lanes))
+            bad = t.bin("and", bad, self.memory.mask(self.count, self.lanes))
         errors = next((p for p in self.code.kernel.params if p.name == "errors"), None)
         if errors is None:
             return

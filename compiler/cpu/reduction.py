@@ -14,7 +14,7 @@ from .. import dtypes, ops
 from ..ir import Op
 from ..llvm.convert import Register, convert, register_type
 from ..llvm.text import V, lanes
-from .memory import first, join, parts, select, splat
+from .memory import join, parts, select, splat
 
 if TYPE_CHECKING:
     from .codegen import Slot
@@ -159,7 +159,7 @@ class Reduction:
             reg = nest.full(nest.nest.item(value))
             state.append(convert(nest.t, reg, value.type.dtype, dtype))
         if nest.count is not None and self.across:
-            inside = first(nest.t, nest.count, nest.lanes)
+            inside = nest.memory.mask(nest.count, nest.lanes)
             state = [select(nest.t, inside, x, y) for x, y in zip(state, self.neutral(nest.lanes), strict=True)]
         if not self.levels or self.start == len(nest.loops):
             self._finish_run(state)
