@@ -14,7 +14,7 @@ import numpy as np
 from .compiler import dtypes, interpreter, plan
 from .compiler.expr import BUFFER, VIEW, Expr
 from .compiler.fusion import Policy
-from .compiler.plan import Graph, HostStep, KernelStep, Plan
+from .compiler.plan import HostStep, KernelStep, Plan
 from .kernels import Code, code_for
 from .runtime import profiler, threads
 from .runtime.config import config
@@ -107,7 +107,7 @@ class _Launch:
         width = sum(1 + (not p.type.pointer and p.type.dtype in dtypes.COMPLEX) for p in kernel.params)
         self.block = (ctypes.c_int64 * max(1, width))()
         self.address = ctypes.addressof(self.block)
-        raw = np.frombuffer(self.block, np.uint8)
+        raw = np.ctypeslib.as_array(self.block).view(np.uint8)
         self.pointers: list[tuple[int, int, int, int, int]] = []
         self.scalars: list[tuple[np.ndarray, int, np.ndarray | None]] = []
         self.writes = step.writes
@@ -248,8 +248,8 @@ class _Call:
 def bound(expr: Expr) -> None:
     """Compute the older part of a graph that has become deep.
 
-    A loop that records the same operations again and again is cut after a whole number of its repeats, at the same place
-    of the repeat each time, so that it makes one plan and one set of kernels.
+    A loop that records the same operations again and again is cut after a whole number of its repeats, at the same
+    place of the repeat each time, so that it makes one plan and one set of kernels.
     """
     with lock:
         nodes = _pending(expr)
@@ -314,5 +314,7 @@ def _cut(nodes: list[Expr]) -> int:
                 return top // period * period
             # Something else came before: of the places in a repeat take the one with the smallest hash, which is the
             # same one in every graph.
-            return min(range(top - period + 1, top + 1), key=lambda d: (hash(tuple(levels[d - period + 1 : d + 1])), -d))
+            return min(
+                range(top - period + 1, top + 1), key=lambda d: (hash(tuple(levels[d - period + 1 : d + 1])), -d)
+            )
     return depth

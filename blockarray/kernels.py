@@ -9,8 +9,8 @@ from pathlib import Path
 
 from .compiler import cpu, passes
 from .compiler.ir import Kernel
-from .runtime import jit
 from .runtime import cache as disk
+from .runtime import jit
 from .runtime.config import config
 
 _loaded: dict[str, Code] = {}

@@ -1,11 +1,11 @@
 """Which expressions become one kernel.
 
 Legality is one rule.  Every node of a group is evaluated at an index over the group's axes; the parallel axes are those
-that every output, reduction and scan keeps, the others are walked inside a program.  A group is one kernel if each of its
-outputs visits each of its elements exactly once.
+that every output, reduction and scan keeps, the others are walked inside a program.  A group is one kernel if each of
+its outputs visits each of its elements exactly once.
 
-Policy is separate (`Policy`): a producer joins the group of its only consumer unless that leaves too few programs; it is
-computed again in several groups, or at several indices of one group, if that costs less than a store and a load.
+Policy is separate (`Policy`): a producer joins the group of its only consumer unless that leaves too few programs; it
+is computed again in several groups, or at several indices of one group, if that costs less than a store and a load.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from .ops import Op
 
 At = tuple[Index, ...]
 
-#: attrs = (reduction, axes, axis, block): the reduction over blocks of one reduced axis; one more result axis, the blocks.
+#: attrs = (reduction, axes, axis, block): the reduction over blocks of one reduced axis; the last result axis counts
+#: the blocks.
 PARTIAL = E.structural("partial", 1, "A reduction of each block of an axis.")
 #: The input, materialised.
 COPY = E.structural("copy", 1, "The input's elements in row-major order.")
@@ -112,9 +113,7 @@ def edges(group: Group, node: Expr, at: At) -> list[tuple[Expr, At]]:
         axes = node.attrs if op.kind == "reduction" else node.attrs[1]
         bound = iter(group.bound[node])
         free = iter(at)
-        inner = tuple(
-            Index.axis(next(bound)) if k in axes else next(free) for k in range(len(inputs[0].shape))
-        )
+        inner = tuple(Index.axis(next(bound)) if k in axes else next(free) for k in range(len(inputs[0].shape)))
         return [strip_views(inputs[0], inner)]
     if op is E.DOT:
         (k,) = group.bound[node]
@@ -124,9 +123,7 @@ def edges(group: Group, node: Expr, at: At) -> list[tuple[Expr, At]]:
     if op is E.GATHER:
         x, *indices = inputs
         ndim = len(indices[0].shape)
-        rows = tuple(
-            Index(0, {Gathered(i, at[:ndim], n): 1}) for i, n in zip(indices, x.shape, strict=False)
-        )
+        rows = tuple(Index(0, {Gathered(i, at[:ndim], n): 1}) for i, n in zip(indices, x.shape, strict=False))
         return [strip_views(x, rows + at[ndim:]), *(strip_views(i, at[:ndim]) for i in indices)]
     if op is E.SCATTER:
         _, value, *indices = inputs
@@ -431,7 +428,11 @@ class Partitioner:
 
     def _programs(self, node: Expr, at: At, keep: set[Axis]) -> int:
         """Programs over the parallel axes `keep`, counting positions along a walk's innermost axis by the block."""
-        last = at[-1].axes() if at and not (node.op.kind == "reduction" and len(node.inputs[0].shape) - 1 in node.attrs) else set()
+        last = (
+            at[-1].axes()
+            if at and not (node.op.kind == "reduction" and len(node.inputs[0].shape) - 1 in node.attrs)
+            else set()
+        )
         return prod(max(1, a.size // self.policy.lane_block) if a in last else a.size for a in keep)
 
     def _walks_elsewhere(self, node: Expr, group: Group, at: At) -> bool:

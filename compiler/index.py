@@ -1,15 +1,15 @@
 """Index arithmetic: integer expressions over bounded loop axes, as the planner composes movements.
 
-An `Index` is affine: const + sum(coefficient * atom).  Atoms are axes, quotients and remainders of indices by constants, and
-values read from an index array.  `unflatten` is where quotients and remainders arise; interval analysis removes those that
-the bounds make unnecessary.
+An `Index` is affine: const + sum(coefficient * atom).  Atoms are axes, quotients and remainders of indices by constants,
+and values read from an index array.  `unflatten` is where quotients and remainders arise; interval analysis removes those
+that the bounds make unnecessary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 from .expr import Shape, contiguous_strides
 
@@ -60,7 +60,7 @@ class Gathered:
     size: int
 
 
-Atom = Union[Axis, Quotient, Remainder, Gathered]
+Atom = Axis | Quotient | Remainder | Gathered
 
 
 class Index:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from . import dtypes
 from . import expr as E
-from .builder import Builder
+from .builder import Builder, Extents
 from .expr import Expr, contiguous_strides
 from .fusion import COPY, PARTIAL, At, Group, canonical, edges, split_axis, strip_views
 from .index import Axis, Gathered, Index, Quotient, Remainder, add, flatten
 from .ir import I64, Kernel, Type, Value
-from .ops import Op
+from .ops import LITERAL_EXPONENTS, Op
 
 #: Elements of a tile, and of its innermost extent where others stand beside it.
 TILE = 8192
@@ -96,9 +96,7 @@ class _Lowering:
         kernel = self.b.finish()
         if self.group.product is not None:
             kernel.attrs.update(schedule="gemm", team=True)
-        return Lowered(
-            kernel, self.args, self.programs, self.group.root.op is E.SCATTER, tuple(self.messages)
-        )
+        return Lowered(kernel, self.args, self.programs, self.group.root.op is E.SCATTER, tuple(self.messages))
 
     # -- what is read and written, at which indices ------------------------------------------------------------------
     def _collect(self) -> None:
@@ -205,7 +203,7 @@ class _Lowering:
 
     # -- grid and tiles -----------------------------------------------------------------------------------------------
     def _choose_tiles(self) -> None:
-        """Set `tile` (axis -> block, or None for whole; outermost first) and `grid` (axes of one position a program)."""
+        """Set `tile` (axis -> block, or None: whole; outermost first) and `grid` (axes of one position a program)."""
         self.axes.sort(key=self._stride, reverse=True)
         inner = [a for a in self.axes if a not in self.parallel]
         outer = [a for a in self.axes if a in self.parallel]
@@ -254,7 +252,9 @@ class _Lowering:
     def _columns(self, length: int) -> int:
         """Positions of a parallel lane axis that a program takes, above `length` walked positions."""
         passes = sum(w.node.op.kind != "scan" for w in self.walks)
-        resident = passes > 1 or any(len(self.ats[n]) and n.shape for n in self.group.outputs if n not in self._walked())
+        resident = passes > 1 or any(
+            len(self.ats[n]) and n.shape for n in self.group.outputs if n not in self._walked()
+        )
         if not resident:
             return COLUMNS
         size = max(n.dtype.itemsize for n in self.group.nodes)
@@ -370,7 +370,6 @@ class _Lowering:
 
     def _index(self, form: Index) -> Value:
         """The value of index arithmetic, a scalar or a tile."""
-        b = self.b
         total = self._coefficient(form.const)
         for atom, c in form.terms.items():
             if isinstance(atom, Axis):
@@ -409,11 +408,11 @@ class _Lowering:
             xs = tuple(self._spread(x, joint) for x in xs)
         return self.b.op(name, *xs, dtype=dtype)
 
-    def _joint(self, xs: Iterable[Value]) -> tuple[str, ...]:
+    def _joint(self, xs: Iterable[Value]) -> Extents:
         present = {e for x in xs for e in x.type.extents}
         return tuple(name for a in self.order if (name := self.names[a]) in present)
 
-    def _spread(self, x: Value, extents: tuple[str, ...]) -> Value:
+    def _spread(self, x: Value, extents: Extents) -> Value:
         if x.type.extents == extents:
             return x
         return self.b.broadcast(x, [extents.index(e) for e in x.type.extents], extents)
@@ -439,7 +438,7 @@ class _Lowering:
             self.values[node, at] = found
         return found
 
-    def _affine(self, form: Index) -> tuple[Value, list[Value], tuple[str, ...]] | None:
+    def _affine(self, form: Index) -> tuple[Value, list[Value], Extents] | None:
         """(offset, strides, extents) of an affine access; None if it has other atoms."""
         if not all(isinstance(t, Axis) for t in form.terms):
             return None
@@ -475,7 +474,12 @@ class _Lowering:
             return self._value(*producers[0])
         if op is E.SCATTER:
             return self._value(*producers[0])
-        xs = [self._value(p, i) for p, i in producers]
+        literal: list[Value] = []
+        if op.name == "power":
+            exponent, _ = producers[1]
+            if exponent.op is E.SCALAR and exponent.attrs in LITERAL_EXPONENTS:
+                literal = [b.const(exponent.attrs.item(), dtypes.name(exponent.dtype))]
+        xs = [self._value(p, i) for p, i in producers[: len(producers) - len(literal)]] + literal
         if op.kind == "elementwise":
             dtype = dtypes.name(node.dtype)
             return b.cast(xs[0], dtype) if op.name == "cast" else self._op(op.name, *xs, dtype=dtype)
@@ -505,7 +509,7 @@ class _Lowering:
             return b.argreduce(x, self._spread(position, x.type.extents), kind, dims)
         return b.reduce(x, kind, dims) if dims else x
 
-    def _joint_with(self, x: Value, axes: Iterable[Axis]) -> tuple[str, ...]:
+    def _joint_with(self, x: Value, axes: Iterable[Axis]) -> Extents:
         present = {*x.type.extents, *(self.names[a] for a in axes)}
         return tuple(name for a in self.order if (name := self.names[a]) in present)
 
@@ -570,4 +574,3 @@ def _ordered(forms: Iterable[Index], walks: Iterable[list[Axis]]) -> list[Axis]:
     for axes in walks:
         seen.update(dict.fromkeys(axes))
     return list(seen)
-

@@ -225,6 +225,9 @@ _reduction("cumprod", "Products of the elements so far.", _accumulate(np.cumprod
 _reduction("cummin", "Smallest element so far.", np.minimum.accumulate, "minimum", _highest, "scan")
 _reduction("cummax", "Largest element so far.", np.maximum.accumulate, "maximum", _lowest, "scan")
 
+#: Exponents for which power is a few multiplications, a root or a reciprocal: these are part of a kernel's code.
+LITERAL_EXPONENTS = frozenset((-1, 0.5, 1, 2, 3, 4))
+
 #: NumPy's other names.
 ALIASES = {
     "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan", "atan2": "arctan2",

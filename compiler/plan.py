@@ -14,8 +14,12 @@ from . import expr as E
 from .expr import Expr
 from .fusion import COPY, PARTIAL, Group, Partitioner, Policy
 from .lower import Lowered, lower
+from .ops import LITERAL_EXPONENTS, TABLE
 from .prepare import EMPTY, Prepared, prepare
 from .printer import text
+
+
+POWER = TABLE["power"]
 
 
 @dataclass(slots=True)
@@ -34,8 +38,8 @@ class Graph:
 def scan(roots: list[Expr]) -> Graph:
     """Walk the graph behind `roots`.
 
-    A node that something beside the graph refers to is `external`: an array, or a graph that is not evaluated now, holds
-    it.  This is the path of every warm flush, so it is spelled out rather than short.
+    A node that something beside the graph refers to is `external`: an array, or a graph that is not evaluated now,
+    holds it.  This is the path of every warm flush, so it is spelled out rather than short.
     """
     index: dict[Expr, int] = {}
     nodes: list[Expr] = []
@@ -96,6 +100,8 @@ def scan(roots: list[Expr]) -> Graph:
             elif op is E.SCATTER:
                 writes = True
             key.append(attrs)
+        elif op is POWER and inputs[1].op is E.SCALAR and inputs[1].attrs in LITERAL_EXPONENTS:
+            key.append(float(inputs[1].attrs))
         if node.shape is not inputs[0].shape:
             key.append(node.shape)
         key.append(node.dtype.num)
@@ -146,9 +152,12 @@ def _relations(nodes: list[Expr], buffers: dict[int, list[int]]) -> tuple[Any, .
 
 @dataclass(slots=True)
 class KernelStep:
-    """Run a kernel.  `writes` are (slot, bytes): memory to allocate first.  Args follow the kernel's parameters:
-    ("int", value), ("pointer", slot, byte offset, position of an UPDATE whose offset is added or -1), ("scalar", position),
-    ("value", NumPy scalar), ("errors",), ("workspace",)."""
+    """Run a kernel.
+
+    `writes` are (slot, bytes): memory to allocate first.  `args` follow the kernel's parameters: ("int", value),
+    ("pointer", slot, byte offset, position of an UPDATE whose offset is added or -1, bytes of an element),
+    ("scalar", position), ("value", NumPy scalar), ("errors",), ("workspace",).
+    """
 
     name: str
     key: str
@@ -202,9 +211,7 @@ def build(graph: Graph, policy: Policy) -> Plan:
     copied: set[int] = set()
     while True:
         prepared = prepare(nodes, graph.twins, roots, external, donated, copied, policy)
-        groups = Partitioner(
-            prepared.order, prepared.roots | prepared.stored, prepared.external, policy
-        ).run()
+        groups = Partitioner(prepared.order, prepared.roots | prepared.stored, prepared.external, policy).run()
         conflict = _order(groups)
         if isinstance(conflict, list):
             return _Assembly(graph, prepared, conflict).run()
@@ -346,7 +353,8 @@ class _Assembly:
                 node = arg.node
                 assert node is not None
                 window = self.source.get(node, -1) if node in g.outputs and node.op is E.UPDATE else -1
-                args.append(("pointer", self._slot(node), arg.offset * node.dtype.itemsize, window, node.dtype.itemsize))
+                size = node.dtype.itemsize
+                args.append(("pointer", self._slot(node), arg.offset * size, window, size))
             elif arg.kind == "scalar":
                 assert arg.node is not None
                 position = self.position.get(arg.node)
@@ -411,9 +419,8 @@ def _bytes(node: Expr) -> int:
 
 def _name(g: Group) -> str:
     """A short name from the operations, for people."""
-    seen = dict.fromkeys(
-        n.attrs[0].name if n.op is PARTIAL else n.op.name for n in reversed(g.nodes) if n.op.name not in ("cast", "copy")
-    )
+    names = [n.attrs[0].name if n.op is PARTIAL else n.op.name for n in reversed(g.nodes)]
+    seen = dict.fromkeys(n for n in names if n not in ("cast", "copy"))
     return "_".join(list(seen)[:6]) or "copy"
 
 

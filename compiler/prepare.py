@@ -238,9 +238,13 @@ def _reads(value: Expr, base: Expr, write: Expr) -> bool:
             if node is not base and window is not None and _disjoint(node, write):
                 continue
             return True
-        if node.op is E.VIEW and node.inputs[0] is base and window is not None:
-            if (node.attrs == window and direct) or _disjoint(node, write):
-                continue
+        if (
+            node.op is E.VIEW
+            and node.inputs[0] is base
+            and window is not None
+            and ((node.attrs == window and direct) or _disjoint(node, write))
+        ):
+            continue
         if node.op is not COPY:
             direct = direct and node.op.kind == "elementwise"
             stack.extend((x, direct) for x in node.inputs)
@@ -251,7 +255,8 @@ def _disjoint(node: Expr, write: Expr) -> bool:
     """Whether a window of some memory and the window of an UPDATE of that memory share no element, by their bounds."""
     offset, strides = node.attrs[-2:]
     a = _reach(offset, strides, node.shape)
-    b = _reach(*write.attrs, write.inputs[1].shape)
+    offset, strides = write.attrs
+    b = _reach(offset, strides, write.inputs[1].shape)
     return a[1] < b[0] or b[1] < a[0]
 
 
@@ -273,8 +278,11 @@ def _is_whole(update: Expr) -> bool:
 def _is_permutation(view: Expr) -> bool:
     """Whether a VIEW shows each element of a computed base once."""
     base = view.inputs[0]
-    return bool(base.inputs) and base.op is not E.VIEW and view.size == base.size and not any(
-        s == 0 and n > 1 for s, n in zip(view.attrs[1], view.shape, strict=True)
+    return (
+        bool(base.inputs)
+        and base.op is not E.VIEW
+        and view.size == base.size
+        and not any(s == 0 and n > 1 for s, n in zip(view.attrs[1], view.shape, strict=True))
     )
 
 

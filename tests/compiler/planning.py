@@ -47,9 +47,7 @@ def reduce(name: str, x: Expr, axis: int | tuple[int, ...], keepdims: bool = Fal
 
 def window(x: Expr, key: Any) -> Expr:
     """Basic indexing."""
-    probe = np.lib.stride_tricks.as_strided(
-        np.empty(1, np.int8), x.shape, E.contiguous_strides(x.shape)
-    )
+    probe = np.lib.stride_tricks.as_strided(np.empty(1, np.int8), x.shape, E.contiguous_strides(x.shape))
     part = probe[key]
     offset = part.__array_interface__["data"][0] - probe.__array_interface__["data"][0]
     return E.view(x, offset, part.strides, part.shape)
