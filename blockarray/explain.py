@@ -6,7 +6,6 @@ import html as escape
 from pathlib import Path
 from typing import Any
 
-from . import flush
 from .compiler import plan
 from .compiler.expr import BUFFER
 
@@ -108,6 +107,8 @@ def explain(*arrays: Any) -> Explanation:
     Explanation
         With `.kernels`, `str()` and `.html(path)`.
     """
+    from . import flush  # which shows plans with this module
+
     exprs = [a._read() for a in arrays]
     with flush.lock:
         roots = list(dict.fromkeys([e for e in exprs if e.op is not BUFFER]))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from . import debug
 from .compiler import dtypes, interpreter, plan
 from .compiler.expr import BUFFER, VIEW, Expr
 from .compiler.fusion import Policy
@@ -55,7 +56,10 @@ def evaluate(exprs: Sequence[Expr]) -> None:
         if ready is None:
             if len(_plans) >= _MAX_PLANS:
                 del _plans[next(iter(_plans))]
-            ready = _plans[graph.key] = Ready(plan.build(graph, policy))
+            made = plan.build(graph, policy)
+            if config.debug:
+                debug.planned(graph, made)
+            ready = _plans[graph.key] = Ready(made)
         ready.run(graph.nodes)
 
 
@@ -159,13 +163,17 @@ class _Launch:
         space = None
         if self.team:
             space = self._workspace()
-        started = perf_counter() if profiler.active else 0.0
+        timed = profiler.active or "time" in config.debug
+        started = perf_counter() if timed else 0.0
         if self.code.kernel is None:
             threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, self.threads)
         else:
             self._interpret(nodes, memory, base)
-        if profiler.active:
-            profiler.note(self.step.name, perf_counter() - started, self.step.bytes, self.programs)
+        if timed:
+            seconds = perf_counter() - started
+            profiler.note(self.step.name, seconds, self.step.bytes, self.programs)
+            if "time" in config.debug:
+                debug.launched(self.step.name, seconds, self.step.bytes)
         del space
         for slot in self.frees:
             memory[slot] = None

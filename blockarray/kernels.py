@@ -7,6 +7,7 @@ import time
 from functools import cache
 from pathlib import Path
 
+from . import debug
 from .compiler import cpu, passes
 from .compiler.ir import Kernel
 from .runtime import cache as disk
@@ -55,7 +56,13 @@ def _load(key: str, kernel: Kernel) -> Code:
         except RuntimeError:
             pass  # An object that this process cannot load is compiled again.
     started = time.perf_counter()
-    code = cpu.compile(passes.run(kernel, check=config.verify), target)
+    try:
+        kernel = passes.run(kernel, check=config.verify)
+        if config.debug or config.dump:
+            debug.compiled(kernel, key)
+        code = cpu.compile(kernel, target)
+    except Exception as error:
+        raise RuntimeError(f"cannot compile the kernel of {kernel.name.replace('_', ', ')}: {error}\n{key}") from error
     compiled.append((kernel.name, time.perf_counter() - started))
     disk.put(digest, code)
     return Code(jit.load(code))

@@ -1,8 +1,8 @@
 """Index arithmetic: integer expressions over bounded loop axes, as the planner composes movements.
 
-An `Index` is affine: const + sum(coefficient * atom).  Atoms are axes, quotients and remainders of indices by constants,
-and values read from an index array.  `unflatten` is where quotients and remainders arise; interval analysis removes those
-that the bounds make unnecessary.
+An `Index` is affine: const + sum(coefficient * atom).  Atoms are axes, quotients and remainders of indices by
+constants, and values read from an index array.  `unflatten` is where quotients and remainders arise; interval analysis
+removes those that the bounds make unnecessary.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from .ops import LITERAL_EXPONENTS, TABLE
 from .prepare import EMPTY, Prepared, prepare
 from .printer import text
 
-
 POWER = TABLE["power"]
 
 

@@ -96,8 +96,6 @@ class Config:
         Verify the IR after each pass.
     max_pending : int
         Depth of a recorded graph at which its older part is computed without being asked for.
-    excess_precision : bool
-        Let a fused kernel keep intermediate values at a higher precision than their dtype.
     """
 
     device: str | None = field(default=None, metadata=_by(_name))
@@ -110,7 +108,6 @@ class Config:
     interpret: bool = field(default=False, metadata=_by(_flag))
     verify: bool = field(default=False, metadata=_by(_flag))
     max_pending: int = field(default=128, metadata=_by(_count))
-    excess_precision: bool = field(default=False, metadata=_by(_flag))
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Config:

@@ -7,7 +7,7 @@ from . import gemm, object
 from .codegen import Codegen
 from .target import SYMBOL, Target, host_target, make_target
 
-__all__ = ["SYMBOL", "Target", "compile", "host_target", "make_target", "text"]
+__all__ = ["SYMBOL", "Target", "assembly", "compile", "host_target", "make_target", "text"]
 
 
 def text(kernel: ir.Kernel, target: Target) -> str:
@@ -15,6 +15,11 @@ def text(kernel: ir.Kernel, target: Target) -> str:
     if kernel.attrs.get("schedule") == "gemm" and any(op.name == "dot" for op in kernel.body.ops):
         return gemm.generate(kernel, target)
     return Codegen(kernel, target).module()
+
+
+def assembly(kernel: ir.Kernel, target: Target) -> str:
+    """The assembly of a kernel."""
+    return object.assembly(text(kernel, target), target)
 
 
 def compile(kernel: ir.Kernel, target: Target) -> bytes:

@@ -33,7 +33,6 @@ def test_every_setting_is_documented():
         ("interpret", "1", True),
         ("verify", "off", False),
         ("max_pending", "17", 17),
-        ("excess_precision", "true", True),
     ],
 )
 def test_good(name, text, value):
