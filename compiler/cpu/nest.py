@@ -17,6 +17,7 @@ from .loops import Counted, When
 from .memory import address, clamp, i64, join, lane_numbers, parts, select, splat
 from .reduction import Reduction, Scan
 from .strips import Item, Nest, is_const, pointer, view
+from .transpose import transpose
 
 if TYPE_CHECKING:
     from .codegen import Codegen, Slot
@@ -78,6 +79,8 @@ class NestCode:
         #: Positions left for the vector, in a partial one.
         self.count: V | None = None
         self.work = 0
+        #: The axis that is transposed with the lanes', in square blocks.
+        self.across: int | None = None
         self.lane = self._choose_lane()
         self.lanes = self._choose_lanes() if self.rank else 0
         self.loops = self._order()
@@ -87,6 +90,8 @@ class NestCode:
         self.reductions = [Reduction(self, op) for op in nest.roots if op.name in ("reduce", "argreduce")]
         self.scans = {op: Scan(self, op) for op in nest.roots if op.name == "scan"}
         self.accesses: dict[Item | Op | Value, Access] = {}
+        #: Loads that go through a transposed block: what they load from, and the block's access.
+        self.transposed: list[tuple[Access, Access]] = []
 
     # -- the shape of the nest ----------------------------------------------------------------------------------------
     def _views(self) -> list[tuple[tuple[int, ...], tuple[Value, ...], int]]:
@@ -149,7 +154,7 @@ class NestCode:
             loops.append(Loop(self.lane, "block", CHUNKS * self.lanes))
         elif self._transposes():
             block = max(self.lanes, 16)
-            other = self._transposes()[0]
+            self.across = other = self._transposes()[0]
             outer = [Loop(a, "step") for a in others if a != other]
             return [*outer, Loop(other, "block", block), Loop(self.lane, "block", block), Loop(other, "step"), lane]
         return [*loops, lane] if self.rank else []
@@ -179,7 +184,8 @@ class NestCode:
             if item.kept:
                 self.accesses[item] = self.slot_access(self.code.slot(item.value), dict(enumerate(item.where)))
             elif item.where and op is not None and op.name == "load_view":
-                self.accesses[item] = self._view_access(op, item.where)
+                access = self._view_access(op, item.where)
+                self.accesses[item] = self._through_block(access) if self._is_transposed(access) else access
             for arg in item.args:
                 arg.shared |= self.lane in item.axes and self.lane not in arg.axes
         for op in self.effects:
@@ -197,6 +203,36 @@ class NestCode:
             axes = [a for a, s in access.strides.items() if a != self.lane and s != 0]
             axes += [a for a in access.bounds if a != self.lane]
             access.level = max([self.level_of[a] for a in axes], default=-1)
+
+    def _is_transposed(self, access: Access) -> bool:
+        if self.across is None or access.bounds or dtypes.SIZE[access.dtype] > 8:
+            return False
+        return access.strides.get(self.across) == 1 and access.strides.get(self.lane, 0) not in (0, 1)
+
+    def _through_block(self, access: Access) -> Access:
+        """An access to a buffer that holds the present block of another one, transposed."""
+        assert self.across is not None
+        block = self._block()
+        buffer = self.memory.alloca(f"[{block * block * dtypes.SIZE[access.dtype]} x i8]")
+        inner = Access(access.dtype, buffer, 0, {self.across: block, self.lane: 1}, {}, True)
+        self.transposed.append((access, inner))
+        return inner
+
+    def _block(self) -> int:
+        return next(loop.step for loop in self.loops if loop.kind == "block")
+
+    def _transpose(self, source: Access, inner: Access) -> None:
+        """Where both loops over blocks are open: fill the buffer."""
+        t, across, lane, block = self.t, self.across, self.lane, self._block()
+        assert across is not None
+        left, top = self.positions[across], self.positions[lane]
+        stride = _integer(source.strides[lane])
+        start = address(t, self.base(source, but=across), t.bin("add", t.bin("mul", top, stride), left), source.dtype)
+        rows, columns = t.bin("sub", self.ends[lane], top), t.bin("sub", self.ends[across], left)
+        size = dtypes.SIZE[source.dtype]
+        transpose(t, start, stride, rows, columns, inner.pointer, block, size, self.code.target.vector_bytes)
+        corner = t.bin("add", t.bin("mul", left, i64(block)), top)
+        inner.offset = t.bin("sub", i64(0), corner)
 
     def _view_access(self, op: Op, where: tuple[int, ...]) -> Access:
         ptr, offset, strides, bounds = view(op)
@@ -219,7 +255,10 @@ class NestCode:
     def body(self, k: int) -> None:
         """What is inside the first k loops."""
         t = self.t
-        for key, access in self.accesses.items():
+        if self.transposed and k and self.loops[k - 1].kind == "block" and self.loops[k - 1].axis == self.lane:
+            for source, inner in self.transposed:
+                self._transpose(source, inner)
+        for access in self.accesses.values():
             if access.level == k - 1:
                 access.base = self.base(access)
         for item in self.nest.items:
@@ -330,12 +369,12 @@ class NestCode:
         return code.apply(op, args, n)
 
     # -- addresses ----------------------------------------------------------------------------------------------------
-    def base(self, access: Access) -> V:
-        """The address at lane position 0."""
+    def base(self, access: Access, but: int | None = None) -> V:
+        """The address at position 0 of the lanes' axis, and of `but`."""
         t = self.t
         index = access.offset
         for axis, stride in access.strides.items():
-            if axis == self.lane or stride == 0:
+            if axis in (self.lane, but) or stride == 0:
                 continue
             position = self.positions[axis]
             if stride != 1:
