@@ -223,9 +223,10 @@ class Gemm:
             operands = [t["args"], program, thread, threads, header, shared, t["scratch"], round_]
             t.call("gemm.product", "void", operands)
 
-        with t.if_(t.cmp("sgt", t.mul(m, n), integer(0))), t.if_else(
-            self._alone(t, batches, threads, m, n, k)
-        ) as branch:
+        with (
+            t.if_(t.cmp("sgt", t.mul(m, n), integer(0))),
+            t.if_else(self._alone(t, batches, threads, m, n, k)) as branch,
+        ):
             own = t.at(shared, t.mul(thread, self._shared_bytes(t, m, n, k)))
             t.line(f"store [32 x i64] zeroinitializer, {header}")
             first = t.div(t.mul(batches, thread), threads)

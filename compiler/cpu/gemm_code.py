@@ -260,7 +260,9 @@ class Emitter:
             elif name == "program_id":
                 value = self._program_id(op.attrs["axis"])
             else:
-                value = math.emit(t, name, args, [self._dtype(x) for x in op.operands], self._dtype(result), host_math())
+                value = math.emit(
+                    t, name, args, [self._dtype(x) for x in op.operands], self._dtype(result), host_math()
+                )
             assert value is not None
             self.values[result] = value
 
@@ -290,9 +292,13 @@ class Emitter:
         return t.at(self.scalar(ptr), index, dtypes.SIZE[ptr.type.dtype])
 
     def prefetch(self, op: ir.Op, where: Mapping[str, V]) -> None:
-        """Bring in the cache line that a store is going to write."""
-        value, ptr, *rest = op.operands
-        self.t.prefetch(self._address(ptr, rest, value.type.extents, where), write=True)
+        """Bring in the cache line that a load or store is going to use."""
+        *value, ptr = op.operands[: len(op.operands) - 1 - len(self._extents(op))]
+        self.t.prefetch(self._address(ptr, op.operands[len(value) + 1 :], self._extents(op), where), write=bool(value))
+
+    @staticmethod
+    def _extents(op: ir.Op) -> tuple[int | str, ...]:
+        return (op.result if op.results else op.operands[0]).type.extents
 
     def _load(self, op: ir.Op, where: Mapping[str, V], lane: str | None, width: int) -> Register:
         t, (ptr, *rest), extents = self.t, op.operands, op.result.type.extents

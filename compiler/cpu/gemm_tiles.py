@@ -19,6 +19,10 @@ from .target import Target
 UNROLL = 4
 #: Bytes of a cache line.
 LINE = 64
+#: Rows by which packing fetches ahead: its steps from row to row are too long for the hardware to foresee.
+AHEAD = 8
+#: Panels that are packed side by side.
+TOGETHER = 8
 #: Tiles that fetch the next panel of B together.
 QUARTERS = 4
 
@@ -53,7 +57,9 @@ def register_tile(dtype: str, target: Target) -> Tile:
     width = target.vector_bytes // dtypes.SIZE[part]
     parts = 2 if dtype in dtypes.COMPLEX else 1
     mr = 6 if x86 and not target.has("avx512f") else 14
-    return Tile(mr, 2 * width // parts, width, memory_type(part), dtypes.SIZE[part], parts, not x86 or target.has("fma"))
+    return Tile(
+        mr, 2 * width // parts, width, memory_type(part), dtypes.SIZE[part], parts, not x86 or target.has("fma")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,30 +141,23 @@ class Tiles:
         e = Emitter(t, self.kernel, self.target, ops, [side.value] if not ops else ())
         depth = _along_depth(side, ops)
         step = width if depth else 1
-        k0, kc, start = t["k0"], t["kc"], t["start"]
+        k0, kc, start, count = t["k0"], t["kc"], t["start"], t["count"]
         groups = range(0, panel, width)
-        with t.for_(integer(0), t["count"], panel) as panels:
+        # Whole vectors may read past a panel, but not past the matrix.
+        reach = panel if depth else groups[-1] + width
+        room = t.max(t.sub(t.sub(e.size(side.dim), start), integer(reach - panel)), integer(0))
+        whole = t.mul(t.div(t.min(count, room), panel), panel)
+        if not depth:
+            self._pack_across(e, side, whole)
+        with t.for_(integer(0), count, panel) as panels:
             to = t.at(t["to"], t.mul(panels.index, kc), size * parts)
             first = t.add(start, panels.index)
-            valid = t.min(integer(panel), t.sub(t["count"], panels.index))
-            # Whole vectors may read past the panel, but not past the matrix.
-            reach = panel if depth else groups[-1] + width
-            whole = t.bin(
-                "and",
-                t.cmp("eq", valid, integer(panel)),
-                t.cmp("sle", t.add(first, integer(reach)), e.size(side.dim)),
-            )
-            bulk = t.select(whole, t.mul(t.div(kc, step), step), integer(0))
-            with t.for_(integer(0), bulk, step) as ks:
-                row = t.at(to, t.mul(ks.index, panel), size * parts)
-                position = t.add(k0, ks.index)
-                if depth:
-                    self._pack_depth(e, side, first, position, row)
-                else:
-                    for j in groups:
-                        e.run(None, {side.dim: t.add(first, integer(j)), side.depth: position}, side.dim, width)
-                        for i, x in enumerate(self._parts(t, e.values[side.value], width)):
-                            self._put(t, x, t.at(row, integer(i * panel + j), size), min(width, panel - j))
+            valid = t.min(integer(panel), t.sub(count, panels.index))
+            bulk = t.select(t.cmp("slt", panels.index, whole), t.mul(t.div(kc, step), step), integer(0))
+            if depth:
+                with t.for_(integer(0), bulk, step) as ks:
+                    row = t.at(to, t.mul(ks.index, panel), size * parts)
+                    self._pack_depth(e, side, first, t.add(k0, ks.index), row)
             with t.if_(t.cmp("slt", valid, integer(panel))):
                 t.declare("llvm.memset.p0.i64", "void", (PTR, "i8", I64, I1))
                 bytes_ = t.mul(kc, panel * size * parts)
@@ -170,6 +169,24 @@ class Tiles:
                     t.store(x, t.at(to, t.add(column, integer(i * panel)), size), size)
         t.line("ret void")
         return t
+
+    def _pack_across(self, e: Emitter, side: Side, whole: V) -> None:
+        """Pack the first `whole` positions, a few panels at a time so that long pieces of rows are read."""
+        t, tile, panel = e.t, self.tile, side.panel
+        per_k = tile.size * tile.parts
+        with t.for_(integer(0), whole, panel * TOGETHER) as spans, t.for_(integer(0), t["kc"]) as ks:
+            position = t.add(t["k0"], ks.index)
+            end = t.min(whole, t.add(spans.index, integer(panel * TOGETHER)))
+            with t.for_(spans.index, end, panel) as panels:
+                first = t.add(t["start"], panels.index)
+                for op in e.tile_ops:
+                    if op.name == "load_view" and len(op.result.type.extents) == 2:
+                        e.prefetch(op, {side.dim: first, side.depth: t.add(position, integer(AHEAD))})
+                to = t.at(t["to"], t.add(t.mul(panels.index, t["kc"]), t.mul(ks.index, panel)), per_k)
+                for j in range(0, panel, tile.width):
+                    e.run(None, {side.dim: t.add(first, integer(j)), side.depth: position}, side.dim, tile.width)
+                    for i, x in enumerate(self._parts(t, e.values[side.value], tile.width)):
+                        self._put(t, x, t.at(to, integer(i * panel + j), tile.size), min(tile.width, panel - j))
 
     def _pack_depth(self, e: Emitter, side: Side, first: V, position: V, row: V) -> None:
         """`width` steps of k of a whole panel whose memory is consecutive along k."""
@@ -234,7 +251,10 @@ class Tiles:
                     t.prefetch(t.at(to, integer(line)), write=True)
                 # The first tiles of a panel fetch the next panel, a quarter each.
                 quarter = t.min(t.div(is_.index, tile.mr), integer(QUARTERS))
-                ahead = t.add(t.mul(kc, tile.nr * size * tile.parts), t.mul(quarter, t.div(t.mul(kc, tile.nr * size * tile.parts), QUARTERS)))
+                ahead = t.add(
+                    t.mul(kc, tile.nr * size * tile.parts),
+                    t.mul(quarter, t.div(t.mul(kc, tile.nr * size * tile.parts), QUARTERS)),
+                )
                 sums = self._accumulate(t, a, b, kc, t.at(b, ahead))
                 places = [t.at(to, integer(i * tile.width), size) for i in range(len(sums))]
                 with t.if_else(t["first"]) as branch:
@@ -337,7 +357,9 @@ class Tiles:
         tile = self.tile
         ty = vector(tile.element, width)
         place = t.add(t.mul(row, tile.nr * tile.parts), column)
-        values = [t.load(t.at(sums, t.add(place, integer(i * tile.nr)), tile.size), ty, tile.size) for i in range(tile.parts)]
+        values = [
+            t.load(t.at(sums, t.add(place, integer(i * tile.nr)), tile.size), ty, tile.size) for i in range(tile.parts)
+        ]
         if tile.parts == 2:
             return values[0], values[1]
         (value,) = values

@@ -176,7 +176,9 @@ def test_layouts(dtype: str, shape: tuple[int, int, int], layout: str) -> None:
     check(out, expected(a, b), k)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "c64", "c128"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "c64", "c128"]
+)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (7, 9, 17), (33, 400, 50), (200, 70, 40), (3, 0, 4)])
 def test_dtypes(dtype: str, shape: tuple[int, int, int]) -> None:
     m, k, n = shape
