@@ -1,7 +1,7 @@
 """Loads and stores of register values: contiguous, strided and scattered, whole vectors and parts of them.
 
-A register value is one `V`, or a pair (real, imaginary) for a complex dtype; `n` lanes, 0 for a scalar.  A part is given
-by `count`, an i64: only the first `count` lanes are in memory (none if negative, all if it exceeds the lanes).
+A register value is one `V`, or a pair (real, imaginary) for a complex dtype; `n` lanes, 0 for a scalar.  A part is
+given by `count`, an i64: only the first `count` lanes are in memory (none if negative, all if it exceeds the lanes).
 The other lanes of a part that is loaded are zero.
 """
 

@@ -1,12 +1,14 @@
 """Code of one loop nest of tile ops: loops, loads, stores and the values between them.
 
-The innermost positions run in vectors of `lanes` lanes.  A value that does not vary along the vectors' axis is a scalar,
-and every value is computed in the outermost loop that it can be.  The last, partial vector of an axis is a copy of the
-loop's body in which loads, stores and reductions mind the number of positions left.
+The innermost positions run in vectors of `lanes` lanes.  A value that does not vary along the vectors' axis is a scalar, and
+every value is computed in the outermost loop that it can be.  The last, partial vector of an axis is a copy of the loop's
+body in which loads, stores and reductions mind the number of positions left; a heavy body is not copied, but minds the
+number always.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import dtypes, ops
@@ -191,11 +193,10 @@ class NestCode:
         for op in self.effects:
             if op.name == "store_view":
                 self.accesses[op] = self._view_access(op, tuple(range(self.rank)))
-            if op.name != "check" or self.rank:
-                for value in op.operands:
-                    if (value, tuple(range(len(value.type.extents)))) in self.nest.table or value.type.extents:
-                        item = self.nest.item(value)
-                        item.shared |= self.lane not in item.axes and self.rank > 0
+            for value in op.operands if self.rank else ():
+                if value.type.extents:
+                    item = self.nest.item(value)
+                    item.shared |= self.lane not in item.axes
         for value in self.nest.keeps:
             slot = self.targets.get(value) or self.code.slot(value, innermost=self.lane)
             self.accesses[value] = self.slot_access(slot, dict(enumerate(range(self.rank))))
@@ -568,7 +569,8 @@ class NestCode:
         masks = self._spill(mask[0], "bool") if mask else []
         count = clamp(t, self.count, self.lanes) if self.count is not None else i64(self.lanes)
         with Counted(t, i64(0), count, i64(1)) as lane:
-            with When(self.t, parts(self._lane(masks, "bool", lane))[0] if masks else V("true", "i1")):
+            active = parts(self._lane(masks, "bool", lane))[0] if masks else V("true", "i1")
+            with When(t, active):
                 where = address(t, ptr, parts(self._lane(indices, "i64", lane))[0], dtype)
                 self._scatter_one(op, self._lane(values, dtype, lane), where)
 
@@ -601,9 +603,8 @@ def _integer(x: V | int) -> V:
     return x if isinstance(x, V) else i64(x)
 
 
-def _stride(value: Value, integer: object) -> V | int:
+def _stride(value: Value, integer: Callable[[Value], V]) -> V | int:
     """A stride: an int if constant."""
     if value.op is not None and value.op.name == "const":
         return value.op.attrs["value"]
-    assert callable(integer)
     return integer(value)

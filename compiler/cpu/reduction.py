@@ -1,7 +1,7 @@
 """Reductions, argreductions and scans inside a loop nest.
 
-A reduction's accumulator lives in registers in the innermost run of loops over reduced axes.  If an outer loop is over a
-reduced axis too (rows outside, columns inside), what the run gave is joined into scratch.  Floating-point sums have an
+A reduction's accumulator lives in registers in the innermost run of loops over reduced axes.  If an outer loop is over
+a reduced axis too (rows outside, columns inside), what the run gave is joined into scratch.  Floating-point sums have an
 accumulator for every loop of the run, so that rounding errors grow slowly.  The order of all additions depends on
 extents alone.
 """
@@ -57,8 +57,10 @@ class Reduction:
     @staticmethod
     def blocked(op: Op) -> bool:
         """Whether the order of joining matters to accuracy."""
-        return op.name == "reduce" and op.attrs["kind"] in ("sum", "prod") and op.operands[0].type.dtype not in (
-            dtypes.INTEGER
+        return (
+            op.name == "reduce"
+            and op.attrs["kind"] in ("sum", "prod")
+            and op.operands[0].type.dtype not in (dtypes.INTEGER)
         )
 
     # -- states -------------------------------------------------------------------------------------------------------

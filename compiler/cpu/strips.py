@@ -280,9 +280,7 @@ class Strips:
                 scalars.setdefault(self.stage[op], []).append(op)
         keys = sorted(self.nests, key=lambda k: (k[0], k[1], self._first(k)))
         last = max([*scalars, *[k[0] for k in keys]], default=-1)
-        return [
-            Stage(scalars.get(s, []), [self.nests[k] for k in keys if k[0] == s]) for s in range(last + 1)
-        ]
+        return [Stage(scalars.get(s, []), [self.nests[k] for k in keys if k[0] == s]) for s in range(last + 1)]
 
 
 class Collector:
@@ -317,7 +315,7 @@ class Collector:
 
     def _is_kept(self, value: Value) -> bool:
         op = value.op
-        if op is None or value in self.strips.kept and op not in self.strips.index:
+        if op is None or (value in self.strips.kept and op not in self.strips.index):
             return True
         if op in self.strips.index and op.name not in BARRIERS and self.strips._key(op) == self.key:
             return False
@@ -377,6 +375,9 @@ def _tiles_read(op: Op) -> Sequence[Value]:
 
 def _same_positions(load: Op, store: Op) -> bool:
     """Whether a load reads just the elements that a store writes, lane by lane."""
-    return load.name == "load_view" and store.name == "store_view" and view(load) == view(store) and (
-        load.result.type.extents == store.operands[0].type.extents
+    return (
+        load.name == "load_view"
+        and store.name == "store_view"
+        and view(load) == view(store)
+        and (load.result.type.extents == store.operands[0].type.extents)
     )

@@ -31,7 +31,7 @@ class Compiled:
                 words += np.int64(arg.ctypes.data).tobytes()
             else:
                 raw = np.asarray(arg, dtypes.NUMPY[param.type.dtype])
-                for part in (raw.real, raw.imag) if raw.dtype.kind == "c" else (raw,):
+                for part in (np.real(raw), np.imag(raw)) if raw.dtype.kind == "c" else (raw,):
                     words += part.tobytes().ljust(8, b"\0")
         return np.frombuffer(bytes(words), np.int64).copy()
 

@@ -7,7 +7,6 @@ import pytest
 
 from blockarray.compiler.builder import Builder
 from blockarray.compiler.ir import I64, Kernel, Type
-
 from tests.compiler.cpu_kernels import Compiled, check
 
 SIZES = [0, 1, 7, 8, 9, 31, 33, 1000, 4099]
