@@ -1,9 +1,9 @@
 """Code of one loop nest of tile ops: loops, loads, stores and the values between them.
 
-The innermost positions run in vectors of `lanes` lanes.  A value that does not vary along the vectors' axis is a scalar, and
-every value is computed in the outermost loop that it can be.  The last, partial vector of an axis is a copy of the loop's
-body in which loads, stores and reductions mind the number of positions left; a heavy body is not copied, but minds the
-number always.
+The innermost positions run in vectors of `lanes` lanes.  A value that does not vary along the vectors' axis is a
+scalar, and every value is computed in the outermost loop that it can be.  The last, partial vector of an axis is a copy
+of the loop's body in which loads, stores and reductions mind the number of positions left; a heavy body is not copied,
+but minds the number always.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reductions, argreductions and scans inside a loop nest.
 
 A reduction's accumulator lives in registers in the innermost run of loops over reduced axes.  If an outer loop is over
-a reduced axis too (rows outside, columns inside), what the run gave is joined into scratch.  Floating-point sums have an
-accumulator for every loop of the run, so that rounding errors grow slowly.  The order of all additions depends on
+a reduced axis too (rows outside, columns inside), what the run gave is joined into scratch.  Floating-point sums have
+an accumulator for every loop of the run, so that rounding errors grow slowly.  The order of all additions depends on
 extents alone.
 """
 
