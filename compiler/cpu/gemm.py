@@ -1,8 +1,8 @@
 """Matrix products: block IR with one `dot` -> an LLVM module, by blocking and packing.
 
-The operands are packed into panels that the inner loop reads in order (their prologues are applied on the way), k is cut
-into blocks whose panels stay in the L1 cache, and tiles of the result stay in registers.  One operand, the whole of it,
-is packed once and shared by the team; the other is packed by each thread as it needs it, a block at a time:
+The operands are packed into panels that the inner loop reads in order (their prologues are applied on the way), k is
+cut into blocks whose panels stay in the L1 cache, and tiles of the result stay in registers.  One operand, the whole
+of it, is packed once and shared by the team; the other is packed by each thread as it needs it, a block at a time:
 
     share A if it is one block high, else B; pack it, each thread a part; barrier
     each thread, for its blocks of the result:
@@ -244,7 +244,7 @@ class Gemm:
 def generate(kernel: ir.Kernel, target: Target) -> str:
     """The LLVM module of a matrix product.
 
-    It exports `kernel` and `kernel_scratch` as any kernel's does, and `i64 kernel_workspace(i64* args, i64 threads)`, the
-    bytes of the workspace that a team shares, whose first 4096 must be zero at a launch.
+    It exports `kernel` and `kernel_scratch` as any kernel's does, and `i64 kernel_workspace(i64* args, i64 threads)`,
+    the bytes of the workspace that a team shares, whose first 4096 must be zero at a launch.
     """
     return Gemm(kernel, target).module()

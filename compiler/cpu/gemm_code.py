@@ -235,7 +235,6 @@ class Emitter:
         """Compute `ops` (all tile ops by default) at the positions `where`, overwriting earlier values of tiles."""
         t, where = self.t, where or {}
         for op in self.tile_ops if ops is None else ops:
-            args = [self.values.get(x) for x in op.operands]
             name = op.name
             if name == "store_view":
                 self._store(op, where, lane, width)
@@ -251,8 +250,8 @@ class Emitter:
             elif name == "iota":
                 value = self._positions(where[str(result.type.extents[0])], wide)
             elif name == "cast":
-                source, into = self._dtype(op.operands[0]), self._dtype(result)
-                value = args[0] if source == into else convert(t, args[0], source, into)
+                source = op.operands[0]
+                value = convert(t, self.values[source], self._dtype(source), self._dtype(result))
             elif name == "dim_extent":
                 value = self.size(op.attrs["dim"])
             elif name == "dim_start":
@@ -260,10 +259,8 @@ class Emitter:
             elif name == "program_id":
                 value = self._program_id(op.attrs["axis"])
             else:
-                value = math.emit(
-                    t, name, args, [self._dtype(x) for x in op.operands], self._dtype(result), host_math()
-                )
-            assert value is not None
+                args, types = [self.values[x] for x in op.operands], [self._dtype(x) for x in op.operands]
+                value = math.emit(t, name, args, types, self._dtype(result), host_math())
             self.values[result] = value
 
     def _program_id(self, number: int) -> V:
@@ -281,7 +278,7 @@ class Emitter:
         return self.t.bin("add", self.t.splat(first, width), steps)
 
     def splat(self, x: Register, width: int) -> Register:
-        return (self.t.splat(x[0], width), self.t.splat(x[1], width)) if type(x) is tuple else self.t.splat(x, width)
+        return self.t.splat(x, width) if isinstance(x, V) else (self.t.splat(x[0], width), self.t.splat(x[1], width))
 
     # -- memory -------------------------------------------------------------------------------------------------------
     def _address(self, ptr: ir.Value, operands: Sequence[ir.Value], extents: Sequence[Any], where: Any) -> V:
@@ -330,7 +327,9 @@ class Emitter:
     def _encoded(self, register: V, dtype: str) -> V:
         if self.excess:
             register = round_to(self.t, register, dtype)
-        return to_memory(self.t, register, dtype)
+        stored = to_memory(self.t, register, dtype)
+        assert isinstance(stored, V)
+        return stored
 
     def _store(self, op: ir.Op, where: Mapping[str, V], lane: str | None, width: int) -> None:
         t, (value, ptr, *rest) = self.t, op.operands
@@ -338,7 +337,7 @@ class Emitter:
         address = self._address(ptr, rest, extents, where)
         size = dtypes.SIZE[dtypes.PART.get(dtype, dtype)]
         register = self.values[value]
-        stored = list(register) if type(register) is tuple else [self._encoded(register, dtype)]
+        stored = [self._encoded(register, dtype)] if isinstance(register, V) else list(register)
         if not width:
             for i, x in enumerate(stored):
                 t.store(x, t.at(address, integer(i * size)), size)

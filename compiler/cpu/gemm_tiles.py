@@ -1,7 +1,7 @@
 """The inner functions of a matrix product: packing of operands into panels, and the product of two packed blocks.
 
-A panel holds `width` rows of A (or columns of B) for one block of k: for each k, `width` consecutive elements, for complex
-types the real parts and then the imaginary parts.  Missing rows and columns are zeros.
+A panel holds a few rows of A (or columns of B) for one block of k: for each k, an element of each, for complex types
+the real parts and then the imaginary parts.  Missing rows and columns are zeros.
 """
 
 from __future__ import annotations
@@ -211,9 +211,8 @@ class Tiles:
 
     def _parts(self, t: Function, value: Register, width: int) -> tuple[V, ...]:
         """A value in registers as the parts that a panel holds."""
-        if type(value) is tuple:
+        if not isinstance(value, V):
             return tuple(t.splat(x, width) for x in value)
-        assert isinstance(value, V)
         value = t.splat(value, width)
         if self.tile.element == "i32" and value.ty != vector("i32", width):
             value = t.cast("zext", value, "i32")
@@ -251,10 +250,8 @@ class Tiles:
                     t.prefetch(t.at(to, integer(line)), write=True)
                 # The first tiles of a panel fetch the next panel, a quarter each.
                 quarter = t.min(t.div(is_.index, tile.mr), integer(QUARTERS))
-                ahead = t.add(
-                    t.mul(kc, tile.nr * size * tile.parts),
-                    t.mul(quarter, t.div(t.mul(kc, tile.nr * size * tile.parts), QUARTERS)),
-                )
+                panel = t.mul(kc, tile.nr * size * tile.parts)
+                ahead = t.add(panel, t.mul(quarter, t.div(panel, QUARTERS)))
                 sums = self._accumulate(t, a, b, kc, t.at(b, ahead))
                 places = [t.at(to, integer(i * tile.width), size) for i in range(len(sums))]
                 with t.if_else(t["first"]) as branch:

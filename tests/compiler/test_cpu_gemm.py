@@ -102,9 +102,7 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray, threads: int = 1, batc
     p = Product()
     builder = p.builder
     (m, n), k = out.shape[-2:], a.shape[-1]
-    programs = []
-    for size in out.shape[:batch]:
-        programs.append(builder.program_id(builder.grid_axis(p.integer(size), 1)))
+    programs = [builder.program_id(builder.grid_axis(p.integer(size), 1)) for size in out.shape[:batch]]
     builder.dim("m", p.integer(m))
     builder.dim("n", p.integer(n))
     builder.dim("k", p.integer(k))
