@@ -38,6 +38,9 @@ class Gemm:
         self.bytes = tile.size * tile.parts
         # A panel of B and one of A fill the L1 cache, a block of A half of the L2 cache.
         self.kc = max(64, target.l1 // ((tile.mr + tile.nr) * self.bytes) // 8 * 8)
+        if target.vector_bytes == 64:
+            # Tiles this wide read panels slowly enough for the L2 cache: deeper blocks measured faster.
+            self.kc = max(64, 4096 // self.bytes)
         self.mc = max(1, target.l2 // 2 // (self.kc * self.bytes) // tile.mr) * tile.mr
         self.nc = 4096 // tile.nr * tile.nr
         #: Columns of B that are packed at a time when A is shared.
