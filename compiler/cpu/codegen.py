@@ -231,7 +231,7 @@ class Codegen:
             assert isinstance(mask, V)
             found = self.memory.load(dtype, t.select(mask, where, self.memory.nothing()), 0)
             return select(t, mask, found, constant(t, op.attrs.get("other", 0), dtype))
-        if op.name in ("broadcast", "scan"):
+        if op.name == "broadcast":
             return args[0]
         return self.apply(op, args, 0)
 

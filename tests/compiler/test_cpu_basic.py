@@ -63,3 +63,17 @@ def test_unary(name, dtype):
     for n in SIZES:
         x = (rng.standard_normal(n + 1) * 9).astype(NUMPY[dtype])
         check(kernel, [x, np.zeros_like(x), n], rtol=1e-6, compiled=compiled)
+
+
+def test_wider_vectors_where_the_target_has_them():
+    from blockarray.compiler import cpu
+    from blockarray.compiler.cpu import object
+
+    host = cpu.host_target()
+    if not host.triple.startswith("x86_64"):
+        pytest.skip("the other target is x86-64")
+    wide = cpu.make_target(host.triple, "skylake-avx512", "+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512vl,+avx512dq")
+    text = cpu.text(unary("square", "f32"), wide)
+    assert "min-legal-vector-width" in text
+    assert "zmm" in object.assembly(text, wide)
+    assert cpu.compile(unary("square", "i8"), wide)
