@@ -1,6 +1,7 @@
 """NumPy-style arrays that run lazily, as fused kernels."""
 
 from math import e, inf, nan, pi
+from typing import TYPE_CHECKING
 
 from numpy import dtype, euler_gamma, newaxis
 
@@ -10,7 +11,6 @@ from .creation import *
 from .dtypes import *
 from .elementwise import *
 from .explain import explain
-from .indexing import *
 from .info import *
 from .info import __array_namespace_info__
 from .interop import asnumpy
@@ -20,7 +20,15 @@ from .profile import profile
 from .reductions import *
 from .runtime.device import CPU, Device, devices
 from .searching import *
+from .selection import *
 from .statistics import *
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    # The functions that come from the op table.
+    def __getattr__(name: str) -> Any: ...
+
 
 ndarray = Array
 __array_api_version__ = "2025.12"

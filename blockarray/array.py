@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import export, flush, indexing
 from .compiler.expr import BUFFER, SCALAR, UPDATE, Expr, Shape, contiguous_strides, node, view
 from .compiler.ops import TABLE, Op, resolve
+from .dtypes import canonical, real_type
 from .operands import assigned, cast, elementwise, is_operand
 from .runtime.config import config
 from .runtime.device import CPU, Device
@@ -249,7 +250,7 @@ class Array:
     views and assignment.
     """
 
-    __slots__ = ("_expr", "_storage", "_offset", "_strides", "_shape", "__weakref__")
+    __slots__ = ("_expr", "_storage", "_offset", "_strides", "_shape", "_readonly", "__weakref__")
 
     #: The value, if the array has no Storage.
     _expr: Expr | None
@@ -258,9 +259,46 @@ class Array:
     _offset: int
     _strides: Shape | None
     _shape: Shape
+    #: Whether this is a view of a broadcast; set where there is a storage.
+    _readonly: bool
 
     #: NumPy arrays and scalars leave binary operators to this class.
     __array_priority__ = 1000
+
+    if TYPE_CHECKING:
+        # Functions of the namespace that are methods too; see `method`.
+        all: Callable[..., Array]
+        any: Callable[..., Array]
+        argmax: Callable[..., Array]
+        argmin: Callable[..., Array]
+        argsort: Callable[..., Array]
+        clip: Callable[..., Array]
+        compress: Callable[..., Array]
+        cumprod: Callable[..., Array]
+        cumsum: Callable[..., Array]
+        diagonal: Callable[..., Array]
+        dot: Callable[..., Array]
+        flatten: Callable[..., Array]
+        max: Callable[..., Array]
+        mean: Callable[..., Array]
+        min: Callable[..., Array]
+        nonzero: Callable[..., tuple[Array, ...]]
+        prod: Callable[..., Array]
+        put: Callable[..., None]
+        ravel: Callable[..., Array]
+        repeat: Callable[..., Array]
+        reshape: Callable[..., Array]
+        round: Callable[..., Array]
+        searchsorted: Callable[..., Array]
+        sort: Callable[..., None]
+        squeeze: Callable[..., Array]
+        std: Callable[..., Array]
+        sum: Callable[..., Array]
+        swapaxes: Callable[..., Array]
+        take: Callable[..., Array]
+        trace: Callable[..., Array]
+        transpose: Callable[..., Array]
+        var: Callable[..., Array]
 
     def __init__(self, expr: Expr) -> None:
         self._expr = expr
@@ -285,7 +323,7 @@ class Array:
             if self._storage is None:
                 e = self._expr
                 assert e is not None
-                self._offset, self._strides, self._shape = 0, None, e.shape
+                self._offset, self._strides, self._shape, self._readonly = 0, None, e.shape, False
                 self._storage = Storage(e)
                 self._expr = None
             return self._storage
@@ -309,6 +347,7 @@ class Array:
         result = _new(Array)
         result._storage = self._share()
         result._expr = None
+        result._readonly = self._readonly
         result._offset = offset
         result._strides = strides
         result._shape = shape
@@ -316,11 +355,11 @@ class Array:
 
     def _assign(self, offset: int, strides: Shape, shape: Shape, value: Expr) -> None:
         """Replace a window of the storage by `value`, which has its shape and dtype."""
+        storage = self._storage
+        if storage is not None and self._readonly:
+            raise ValueError("assignment destination is read-only")
         if 0 in shape:
             return
-        if any(s == 0 and n != 1 for s, n in zip(strides, shape)):
-            raise ValueError("assignment destination is read-only")
-        storage = self._storage
         base = self._expr if storage is None else storage.expr
         assert base is not None
         if storage is not None and storage.export is not None and export.write(storage, offset, strides, value):
@@ -436,7 +475,7 @@ class Array:
     @real.setter
     def real(self, value: Any) -> None:
         if self.dtype.kind == "c":
-            part = assigned(value, np.empty(0, self.dtype).real.dtype, self.shape)
+            part = assigned(value, real_type(self.dtype), self.shape)
             self._fill(elementwise(TABLE["complex"], Array(part), self.imag)._read())
         else:
             self[...] = value
@@ -450,7 +489,7 @@ class Array:
     def imag(self, value: Any) -> None:
         if self.dtype.kind != "c":
             raise TypeError("array does not have imaginary part to set")
-        part = assigned(value, np.empty(0, self.dtype).real.dtype, self.shape)
+        part = assigned(value, real_type(self.dtype), self.shape)
         self._fill(elementwise(TABLE["complex"], self.real, Array(part))._read())
 
     @property
@@ -589,6 +628,12 @@ class Array:
         """Set every element to a scalar."""
         self[...] = value
 
+    def conj(self) -> Array:
+        """Complex conjugate."""
+        return elementwise(TABLE["conjugate"], self)
+
+    conjugate = conj
+
     def astype(
         self,
         dtype: Any,
@@ -600,8 +645,6 @@ class Array:
         device: Any = None,
     ) -> Array:
         """The array with its elements cast to another type."""
-        from .dtypes import canonical
-
         to = canonical(dtype)
         if to == self.dtype:
             return self.copy() if copy else self

@@ -12,7 +12,6 @@ from .compiler.expr import iota, scalar
 from .compiler.ops import TABLE
 from .dtypes import bfloat16, bool_, canonical, float16, float32, float64, int64, operand_type, result_type
 from .elementwise import cast_to
-from .indexing import nonzero
 from .operands import (
     SCALARS,
     as_array,
@@ -362,7 +361,7 @@ def tril(m: Any, /, k: int = 0) -> Array:
     x = as_array(m)
     if x.ndim < 2:
         raise ValueError("tril takes arrays of at least two axes")
-    return elementwise(TABLE["where"], _triangle(*x.shape[-2:], k), x, Array(constant(0, x.dtype)))
+    return elementwise(TABLE["where"], _triangle(x.shape[-2], x.shape[-1], k), x, Array(constant(0, x.dtype)))
 
 
 def triu(m: Any, /, k: int = 0) -> Array:
@@ -370,7 +369,7 @@ def triu(m: Any, /, k: int = 0) -> Array:
     x = as_array(m)
     if x.ndim < 2:
         raise ValueError("triu takes arrays of at least two axes")
-    return elementwise(TABLE["where"], _triangle(*x.shape[-2:], k - 1), Array(constant(0, x.dtype)), x)
+    return elementwise(TABLE["where"], _triangle(x.shape[-2], x.shape[-1], k - 1), Array(constant(0, x.dtype)), x)
 
 
 def diag(v: Any, k: int = 0) -> Array:
@@ -428,9 +427,13 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
     """Positions of the lower triangle."""
+    from .selection import nonzero
+
     return nonzero(_triangle(n, n if m is None else m, k))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
     """Positions of the upper triangle."""
+    from .selection import nonzero
+
     return nonzero(~_triangle(n, n if m is None else m, k - 1))

@@ -50,18 +50,20 @@ def canonical(dtype: Any) -> np.dtype:
     return found
 
 
+def real_type(dtype: np.dtype) -> np.dtype:
+    """The dtype of a complex dtype's parts; of others, itself."""
+    return dtypes.NUMPY[dtypes.PART.get(dtypes.name(dtype), dtypes.name(dtype))]
+
+
 def operand_type(x: Any) -> OperandType:
     """The type by which an array, dtype or scalar takes part in promotion."""
     if isinstance(x, array.Array):
         return x.dtype
-    if type(x) in (int_type, float, complex, bool_type):
+    if type(x) in (builtins.bool, int, float, complex):
         return type(x)
     if isinstance(x, np.ndarray | np.generic):
         return canonical(x.dtype)
     return canonical(x)
-
-
-int_type, bool_type = builtins.int, builtins.bool
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:
@@ -76,13 +78,13 @@ def promote_types(type1: Any, type2: Any) -> np.dtype:
     return CANONICAL[promote(canonical(type1), canonical(type2))]
 
 
-def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool_type:
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> builtins.bool:
     """Whether a cast between dtypes may happen under a rule."""
     source = from_.dtype if isinstance(from_, array.Array) else canonical(from_)
     return np.can_cast(source, canonical(to), casting)
 
 
-def isdtype(dtype: Any, kind: Any) -> bool_type:
+def isdtype(dtype: Any, kind: Any) -> builtins.bool:
     """Whether a dtype is of a kind, such as "real floating", or one of several."""
     d = canonical(dtype)
     if isinstance(kind, tuple):

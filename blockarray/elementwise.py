@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,11 @@ def finish(result: Array, out: Any, op: Op | None = None, where: Any = True) -> 
 def cast_to(a: Array, dtype: np.dtype) -> Array:
     """`a` converted to a dtype, itself if it has it."""
     return a if a.dtype == dtype else lazy(cast(a._read(), dtype))
+
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...
 
 
 def _make(op: Op) -> Any:
@@ -119,7 +124,7 @@ def sign(x: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None, ca
 def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     """`x` where a condition holds, else `y`; without them, the positions where it holds."""
     if x is None and y is None:
-        from .indexing import nonzero
+        from .selection import nonzero
 
         return nonzero(condition)
     if x is None or y is None:

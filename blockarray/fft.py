@@ -27,7 +27,23 @@ __all__ = [
     "fft", "ifft", "fftn", "ifftn", "rfft", "irfft", "rfftn", "irfftn", "hfft", "ihfft", "fft2", "ifft2", "rfft2",
     "irfft2", "fftshift", "ifftshift", "fftfreq", "rfftfreq",
 ]  # fmt: skip
-globals().update({name: _make(name) for name in __all__ if "freq" not in name})
+
+fft = _make("fft")
+ifft = _make("ifft")
+fftn = _make("fftn")
+ifftn = _make("ifftn")
+rfft = _make("rfft")
+irfft = _make("irfft")
+rfftn = _make("rfftn")
+irfftn = _make("irfftn")
+hfft = _make("hfft")
+ihfft = _make("ihfft")
+fft2 = _make("fft2")
+ifft2 = _make("ifft2")
+rfft2 = _make("rfft2")
+irfft2 = _make("irfft2")
+fftshift = _make("fftshift")
+ifftshift = _make("ifftshift")
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from .array import Array, lazy, method
 from .compiler.expr import DOT, Expr, broadcast, node
 from .compiler.ops import TABLE
-from .dtypes import bool_, canonical, int64, result_type
+from .dtypes import bool_, canonical, int64, real_type, result_type
 from .elementwise import cast_to, finish
 from .host import at_once, call
 from .manipulation import (
@@ -344,10 +344,6 @@ def _square(a: Array) -> None:
         raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")
 
 
-def _real(dtype: np.dtype) -> np.dtype:
-    return canonical(np.empty(0, dtype).real.dtype)
-
-
 def inv(x: Any, /) -> Array:
     """Inverse of square matrices."""
     a = _inexact(x)
@@ -408,7 +404,7 @@ def svdvals(x: Any, /) -> Array:
     """Singular values, the largest first."""
     a = _inexact(x)
     shape = (*a.shape[:-2], min(a.shape[-2:]))
-    return call("linalg.svdvals", np.linalg.svdvals, (a,), shape, _real(a.dtype))
+    return call("linalg.svdvals", np.linalg.svdvals, (a,), shape, real_type(a.dtype))
 
 
 def eigh(x: Any, /) -> Any:
@@ -420,7 +416,7 @@ def eigvalsh(x: Any, /) -> Array:
     """Eigenvalues of Hermitian matrices."""
     a = _inexact(x)
     _square(a)
-    return call("linalg.eigvalsh", np.linalg.eigvalsh, (a,), a.shape[:-1], _real(a.dtype))
+    return call("linalg.eigvalsh", np.linalg.eigvalsh, (a,), a.shape[:-1], real_type(a.dtype))
 
 
 def _complex(values: Any, dtype: np.dtype) -> Any:

@@ -279,7 +279,9 @@ def broadcast_to(array: Any, /, shape: Any, subok: bool = False) -> Array:
             f" requested shape {_spell(shape)}"
         )
     offset, strides = x._window()
-    return x._view(offset, (0,) * lead + tuple(0 if n == 1 else s for n, s in zip(own, strides)), shape)
+    result = x._view(offset, (0,) * lead + tuple(0 if n == 1 else s for n, s in zip(own, strides)), shape)
+    result._readonly = True
+    return result
 
 
 def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Array, ...]:
@@ -473,7 +475,7 @@ def tile(A: Any, reps: Any, /) -> Array:
 @method
 def repeat(a: Any, repeats: Any, /, axis: int | None = None) -> Array:
     """Each element repeated along an axis; counts that differ are computed at once."""
-    from .indexing import take
+    from .selection import take
 
     x = as_array(a)
     if axis is None:
@@ -540,7 +542,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Ar
             parts = [edge(before, values[k, 0])] * (before > 0) + [x] + [edge(after, values[k, 1])] * (after > 0)
             x = concatenate(parts, k) if len(parts) > 1 else x
         return x.copy() if x is array else x
-    from .indexing import take
+    from .selection import take
 
     for k, (before, after) in enumerate(widths):
         if before or after:
@@ -574,7 +576,7 @@ def trim_zeros(filt: Any, trim: str = "fb") -> Array:
 
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
     """The array without some slices along an axis."""
-    from .indexing import take
+    from .selection import take
 
     x = as_array(arr)
     if axis is None:

@@ -11,7 +11,7 @@ from .array import Array, lazy, method
 from .compiler.dtypes import BFLOAT16
 from .compiler.expr import Expr, Shape, contiguous_strides, node, view
 from .compiler.ops import TABLE, resolve
-from .dtypes import CANONICAL, canonical, float32, float64, int64
+from .dtypes import CANONICAL, canonical, float32, float64, int64, real_type
 from .elementwise import cast_to, finish
 from .operands import as_array, as_expr, axis_index, axis_tuple, cast, elementwise
 
@@ -241,7 +241,7 @@ def mean(
 def _divide(total: Array, count: Any) -> Array:
     if isinstance(count, int):
         return elementwise(TABLE["divide"], total, float(count))
-    return elementwise(TABLE["divide"], total, cast_to(count, np.empty(0, total.dtype).real.dtype))
+    return elementwise(TABLE["divide"], total, cast_to(count, real_type(total.dtype)))
 
 
 def _weight(axes: tuple[int, ...], shape: Shape) -> int:
@@ -348,7 +348,7 @@ def _variance(
         result = _divide(total, elementwise(TABLE["maximum"], left, 0))
     if root:
         result = elementwise(TABLE["sqrt"], result)
-    return cast_to(result, CANONICAL[np.empty(0, to).real.dtype] if to.kind == "c" else to)
+    return cast_to(result, real_type(to))
 
 
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
@@ -533,6 +533,8 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
         raise ValueError(f"order must be non-negative but got {n}")
     if not x.ndim:
         raise ValueError("diff requires input that is at least one dimensional")
+    if not n:
+        return x
     axis = axis_index(axis, x.ndim)
     parts = [x]
     for extra, place in ((prepend, 0), (append, len(parts) + 1)):
@@ -546,5 +548,5 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     lead = (slice(None),) * axis
     for _ in range(n):
         high, low = x[(*lead, slice(1, None))], x[(*lead, slice(None, -1))]
-        x = high != low if x.dtype.kind == "b" else high - low
+        x = elementwise(TABLE["not_equal" if x.dtype.kind == "b" else "subtract"], high, low)
     return x

@@ -96,13 +96,13 @@ method(argsort)
 def partition(a: Any, kth: Any, axis: int | None = -1) -> Array:
     """The elements with the `kth` at the place it has in order, smaller ones before it."""
     x, k = _flat(a, axis)
-    return call("partition", lambda v, *s: np.partition(v, *s), (x,), x.shape, x.dtype, kth, k)
+    return call("partition", np.partition, (x,), x.shape, x.dtype, kth, k)
 
 
 def argpartition(a: Any, kth: Any, axis: int | None = -1) -> Array:
     """Positions that `partition` puts the elements in."""
     x, k = _flat(a, axis)
-    return call("argpartition", lambda v, *s: np.argpartition(v, *s), (x,), x.shape, int64, kth, k)
+    return call("argpartition", np.argpartition, (x,), x.shape, int64, kth, k)
 
 
 def lexsort(keys: Any, axis: int = -1) -> Array:
@@ -214,7 +214,7 @@ def unique_values(x: Any, /) -> Array:
 def isin(element: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Array:
     """Whether each element is one of others; `test_elements` are looked at on the host."""
     x, y = as_array(element), as_array(test_elements)
-    return call("isin", lambda a, b: np.isin(a, b, invert=invert), (x, y), x.shape, bool)
+    return call("isin", np.isin, (x, y), x.shape, bool, False, invert)
 
 
 def _set_function(name: str, doc: str) -> Any:

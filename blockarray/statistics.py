@@ -27,19 +27,24 @@ def _reduced(x: Array, axis: Any, keepdims: bool) -> tuple[int, ...]:
     return tuple(1 if k in axes else n for k, n in enumerate(x.shape) if keepdims or k not in axes)
 
 
-def _order_statistic(name: str, a: Any, q: Any, axis: Any, keepdims: bool, **options: Any) -> Array:
+def _order_statistic(name: str, a: Any, q: Any, axis: Any, keepdims: bool, method: Any = None) -> Array:
     x = as_array(a)
-    to = np.float64 if x.dtype.kind in "iub" else x.dtype
-    function = getattr(np, name)
+    to = float64 if x.dtype.kind in "iub" else x.dtype
     axis = tuple(axis) if isinstance(axis, list) else axis
     shape = _reduced(x, axis, keepdims)
     if q is None:
-        run = lambda v: function(v, axis, keepdims=keepdims)
-    else:
-        points = np.asarray(q._host() if isinstance(q, Array) else q)
-        shape = (*points.shape, *shape)
-        run = lambda v: np.asarray(function(v, points, axis, keepdims=keepdims, **options)).astype(to, copy=False)
-    return call(name, run, (x,), shape, to)
+        return call(name, _median, (x,), shape, to, name, axis, keepdims)
+    points = as_array(q)
+    return call(name, _quantile, (x, points), (*points.shape, *shape), to, name, axis, keepdims, method)
+
+
+def _median(x: np.ndarray, name: str, axis: Any, keepdims: bool) -> Any:
+    return getattr(np, name)(x, axis, keepdims=keepdims)
+
+
+def _quantile(x: np.ndarray, q: np.ndarray, name: str, axis: Any, keepdims: bool, method: Any) -> Any:
+    result = np.asarray(getattr(np, name)(x, q, axis, method=method, keepdims=keepdims))
+    return result.astype(x.dtype if x.dtype.kind in "fc" else np.float64, copy=False)
 
 
 def median(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Array:
@@ -56,22 +61,22 @@ def nanmedian(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
 
 def quantile(a: Any, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False) -> Array:
     """Elements that a share `q` of the others lie below, over axes."""
-    return _order_statistic("quantile", a, q, axis, keepdims, method=method)
+    return _order_statistic("quantile", a, q, axis, keepdims, method)
 
 
 def percentile(a: Any, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False) -> Array:
     """Elements that `q` percent of the others lie below, over axes."""
-    return _order_statistic("percentile", a, q, axis, keepdims, method=method)
+    return _order_statistic("percentile", a, q, axis, keepdims, method)
 
 
 def nanquantile(a: Any, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False) -> Array:
     """Quantiles over axes of the elements that are not NaN."""
-    return _order_statistic("nanquantile", a, q, axis, keepdims, method=method)
+    return _order_statistic("nanquantile", a, q, axis, keepdims, method)
 
 
 def nanpercentile(a: Any, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False) -> Array:
     """Percentiles over axes of the elements that are not NaN."""
-    return _order_statistic("nanpercentile", a, q, axis, keepdims, method=method)
+    return _order_statistic("nanpercentile", a, q, axis, keepdims, method)
 
 
 def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Array:
@@ -123,7 +128,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Arr
     """Piecewise linear interpolation."""
     points, xs, fs = as_array(x), as_array(xp), as_array(fp)
     dtype = np.complex128 if fs.dtype.kind == "c" else np.float64
-    return call("interp", lambda *v: np.asarray(np.interp(*v, left, right)), (points, xs, fs), points.shape, dtype)
+    return call("interp", np.interp, (points, xs, fs), points.shape, dtype, left, right)
 
 
 def convolve(a: Any, v: Any, mode: Any = "full") -> Array:
