@@ -271,7 +271,8 @@ def bound(expr: Expr) -> None:
         del nodes, node
         evaluate(roots)
         for node in later:
-            node.depth = 1 + max([x.depth for x in node.inputs])
+            if node.inputs:
+                node.depth = 1 + max([x.depth for x in node.inputs])
 
 
 def _pending(root: Expr) -> list[Expr]:
