@@ -25,13 +25,20 @@ if TYPE_CHECKING:
     from .array import Array, Storage
 
 
+#: The export of each buffer that has one, by the buffer's id.  (A buffer's own `pinned` stays False: to the planner it
+#: means that writes must go to the memory, and here those never reach the planner.)
+_live: weakref.WeakValueDictionary[int, Export] = weakref.WeakValueDictionary()
+
+
 class Export:
     """What NumPy arrays over a storage's memory keep alive."""
 
-    __slots__ = ("buffer", "__weakref__")
+    __slots__ = ("buffer", "writable", "__weakref__")
 
-    def __init__(self, buffer: Buffer) -> None:
+    def __init__(self, buffer: Buffer, writable: bool = True) -> None:
         self.buffer = buffer
+        self.writable = writable
+        _live[id(buffer)] = self
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -75,7 +82,7 @@ def snapshot(e: Expr) -> Expr:
 
 def is_shared(e: Expr) -> bool:
     """Whether the outside sees the memory of a leaf."""
-    return e.op is BUFFER and e.attrs[0].pinned
+    return e.op is BUFFER and id(e.attrs[0]) in _live
 
 
 def readonly(a: Array) -> np.ndarray:
@@ -106,9 +113,9 @@ def adopt(x: np.ndarray) -> Array:
     offset = -sum(min(s * (n - 1), 0) for s, n in zip(strides, x.shape)) if x.size else 0
     buf = wrap(x)
     result = array.Array(Expr(BUFFER, (), (buf, offset, strides), x.shape, dtype, array.LIMIT + 1))
-    if x.flags.writeable:
-        holder = Export(buf)
-        result._share().export = lambda: holder
+    buf.pinned = False
+    holder = Export(buf, x.flags.writeable)
+    result._share().export = lambda: holder
     return result
 
 
@@ -116,10 +123,10 @@ def write(storage: Storage, offset: int, strides: Shape, value: Expr) -> bool:
     """Write `value` to a window of exported memory; False if nobody outside looks at it any more."""
     assert storage.export is not None
     holder = storage.export()
-    if holder is None:
+    if holder is None or not holder.writable:
+        if holder is not None:
+            storage.expr = snapshot(storage.expr)
         storage.export = None
-        if storage.expr.op is BUFFER:
-            storage.expr.attrs[0].pinned = False
         return False
     source = host(value)
     if _holders(storage) > _sole():
@@ -165,11 +172,10 @@ def _pin(storage: Storage) -> Export:
         e = from_scalar(e)
     elif e.op is not BUFFER:
         flush.evaluate([e])
-    if e.attrs[0].pinned or e.attrs[2] != contiguous_strides(e.shape):
+    if is_shared(e) or e.attrs[2] != contiguous_strides(e.shape):
         e = snapshot(e)
     storage.expr = e
     holder = Export(e.attrs[0])
-    holder.buffer.pinned = True
     storage.export = weakref.ref(holder)
     return holder
 
@@ -191,10 +197,12 @@ def _move(storage: Storage, holder: Export) -> None:
     old: Buffer = e.attrs[0]
     copy = allocate(old.nbytes)
     np.asarray(copy)[...] = np.asarray(old)
-    kept = Buffer(old.address, old.nbytes, old.device, True, old.owner, old.capacity)
-    old.address, old.owner, old.capacity, old.pinned = copy.address, copy.owner, copy.capacity, False
+    kept = Buffer(old.address, old.nbytes, old.device, False, old.owner, old.capacity)
+    old.address, old.owner, old.capacity = copy.address, copy.owner, copy.capacity
     copy.capacity = 0  # its block belongs to `old` now
+    del _live[id(old)]
     holder.buffer = kept
+    _live[id(kept)] = holder
     storage.expr = Expr(BUFFER, (), (kept, *e.attrs[1:]), e.shape, e.dtype, e.depth)
 
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import array
-from .compiler.expr import GATHER, SCATTER, Expr, Shape, broadcast, contiguous_strides, node, view
+from . import array, export
+from .compiler.expr import BUFFER, GATHER, SCATTER, Expr, Shape, broadcast, contiguous_strides, node, view
 from .compiler.ops import TABLE
 from .dtypes import bool_, int64
 from .operands import (
@@ -23,6 +23,8 @@ from .operands import (
 
 _WHERE = TABLE["where"]
 _FULL = slice(None)
+#: Computed indices of at most so many bytes are checked at the call, others when they are used.
+SMALL = 4096
 
 
 class Window(NamedTuple):
@@ -143,6 +145,14 @@ def _index_array(k: Any) -> array.Array | np.ndarray:
     return result
 
 
+def _check(index: np.ndarray, axis: int, extent: int) -> None:
+    if index.size:
+        low, high = int(index.min()), int(index.max())
+        if low < -extent or high >= extent:
+            bad = low if low < -extent else high
+            raise IndexError(f"index {bad} is out of bounds for axis {axis} with size {extent}")
+
+
 def _advanced(a: array.Array, key: tuple[Any, ...]) -> Advanced:
     # Each item of the key with the number of axes it takes.
     items: list[tuple[Any, int]] = []
@@ -213,15 +223,12 @@ def _advanced(a: array.Array, key: tuple[Any, ...]) -> Advanced:
             axis += n
             continue
         if isinstance(k, np.ndarray):
-            extent = shape[axis]
-            if k.size:
-                low, high = int(k.min()), int(k.max())
-                if low < -extent or high >= extent:
-                    bad = low if low < -extent else high
-                    raise IndexError(f"index {bad} is out of bounds for axis {axis} with size {extent}")
+            _check(k, axis, shape[axis])
             index = from_numpy(k.astype(np.int64))
         else:
             index = cast(k._read(), int64)
+            if index.op is BUFFER and index.nbytes <= SMALL:
+                _check(export.host(index), axis, shape[axis])
         basic.append(_FULL)
         arrays.append((out, index))
         axis, out = axis + 1, out + 1

@@ -55,8 +55,6 @@ def _plain(x: Any) -> Any:
 
 def as_expr(x: Any) -> Expr:
     """The value of an array-like; Python scalars get NumPy's default types."""
-    if type(x) is array.Array:
-        return x._read()
     if isinstance(x, array.Array):
         return x._read()
     if not isinstance(x, (*_HOST_TYPES, *SCALARS)):
@@ -198,7 +196,7 @@ _MIRROR = {"less": "greater", "less_equal": "greater_equal", "greater": "less", 
 
 def assigned(value: Any, dtype: np.dtype, shape: Shape) -> Expr:
     """`value` as NumPy's assignment to elements of a dtype and shape converts it."""
-    if type(value) in SCALARS:
+    if type(value) in SCALARS or isinstance(value, str):
         e = scalar(np.asarray(value, dtype)[()], dtype)
     else:
         e = cast(as_expr(value), dtype)
