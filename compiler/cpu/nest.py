@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 #: Rows of a reduction over an outer axis that are joined in registers before memory sees them.
 ROWS = 16
-#: Vectors of a sum that are added up before the result is added to another accumulator, which bounds rounding errors.
-CHUNKS = 64
+#: A sum of so many vectors goes to an accumulator of its own, so many such sums to the next one, and so on.
+CHUNKS = (16**4, 16**3, 16**2, 16)
 #: Work (in additions) from which a loop's body is not copied for the last vector: every vector is tested instead.
 MERGE = 24
 
@@ -153,7 +153,7 @@ class NestCode:
                 return [*loops, Loop(inner, "block", ROWS), lane, Loop(inner, "step")]
         loops = [Loop(a, "step") for a in others]
         if any(Reduction.blocked(op) and self.lane in op.attrs["dims"] for op in folds):
-            loops.append(Loop(self.lane, "block", CHUNKS * self.lanes))
+            loops += [Loop(self.lane, "block", chunks * self.lanes) for chunks in CHUNKS]
         elif self._transposes():
             block = max(self.lanes, 16)
             self.across = other = self._transposes()[0]
