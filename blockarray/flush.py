@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import threading
 from collections.abc import Sequence
 from time import perf_counter
@@ -95,25 +96,39 @@ class Ready:
             nodes[position].realize(allocate(0))
 
 
+#: How a parameter lies in its slot of 8 bytes, for `struct`; complex parameters take two slots.
+_SLOT = {
+    "bool": "?7x", "i8": "b7x", "i16": "h6x", "i32": "i4x", "i64": "q", "u8": "B7x", "u16": "H6x", "u32": "I4x",
+    "u64": "Q", "f16": "e6x", "bf16": "H6x", "f32": "f4x", "f64": "d", "c64": "f4xf4x", "c128": "dd",
+}  # fmt: skip
+
+
+def _packed(value: Any, dtype: str) -> Any:
+    """A scalar as `struct` takes it (a complex one's real part)."""
+    if dtype == "bf16":
+        return int(value.view(np.uint16))
+    return value.real if dtype in dtypes.COMPLEX else value
+
+
 class _Launch:
-    """A kernel step."""
+    """A kernel step: its code, and its arguments as a template of values with the places that change."""
 
     __slots__ = (
-        "step", "code", "block", "address", "pointers", "scalars", "writes", "frees", "errors", "workspace", "scratch",
-        "programs", "team", "threads",
+        "step", "code", "block", "address", "pack", "template", "pointers", "windows", "scalars", "odd", "writes",
+        "frees", "errors", "workspace", "scratch", "programs", "team", "threads",
     )  # fmt: skip
 
     def __init__(self, step: KernelStep) -> None:
         self.step = step
         kernel = step.lowered.kernel
         self.code: Code = code_for(step.key, kernel)
-        # A complex argument takes two slots.
-        width = sum(1 + (not p.type.pointer and p.type.dtype in dtypes.COMPLEX) for p in kernel.params)
-        self.block = (ctypes.c_int64 * max(1, width))()
-        self.address = ctypes.addressof(self.block)
-        raw = np.ctypeslib.as_array(self.block).view(np.uint8)
-        self.pointers: list[tuple[int, int, int, int, int]] = []
-        self.scalars: list[tuple[np.ndarray, int, np.ndarray | None]] = []
+        self.template: list[Any] = []
+        #: (place, slot, byte offset); (place, position of the UPDATE, bytes of an element); (place, position).
+        self.pointers: list[tuple[int, int, int]] = []
+        self.windows: list[tuple[int, int, int]] = []
+        self.scalars: list[tuple[int, int]] = []
+        #: Scalars that are not packed as they are: (place, position, dtype).
+        self.odd: list[tuple[int, int, str]] = []
         self.writes = step.writes
         self.frees = step.frees
         self.errors: np.ndarray | None = None
@@ -122,65 +137,83 @@ class _Launch:
         self.team = bool(kernel.attrs.get("team"))
         #: Most threads to use; 0: all.
         self.threads = 1 if step.lowered.serial else threads.num_threads() if self.team else 0
-        at = 0
+        layout = "="
         for p, arg in zip(kernel.params, step.args, strict=True):
-            kind = arg[0]
-            if kind == "int":
-                self.block[at] = arg[1]
-            elif kind == "pointer":
-                self.pointers.append((at, *arg[1:]))
-            elif kind == "scalar" or kind == "value":
-                part = dtypes.NUMPY[dtypes.PART.get(p.type.dtype, p.type.dtype)]
-                first = raw[8 * at : 8 * at + part.itemsize].view(part)
-                second = None
-                if p.type.dtype in dtypes.COMPLEX:
-                    at += 1
-                    second = raw[8 * at : 8 * at + part.itemsize].view(part)
-                if kind == "scalar":
-                    self.scalars.append((first, arg[1], second))
-                else:
-                    _put(first, second, arg[1])
-            elif kind == "errors":
-                self.errors = np.zeros(1, np.int64)
-                self.block[at] = self.errors.ctypes.data
-            else:
-                self.workspace = at
-            at += 1
+            place = len(self.template)
+            dtype = p.type.dtype
+            layout += "q" if p.type.pointer else _SLOT[dtype]
+            value: Any = 0
+            match arg[0]:
+                case "int":
+                    value = arg[1]
+                case "pointer":
+                    self.pointers.append((place, arg[1], arg[2]))
+                    if arg[3] >= 0:
+                        self.windows.append((place, arg[3], arg[4]))
+                case "scalar":
+                    if dtype == "bf16" or dtype in dtypes.COMPLEX:
+                        self.odd.append((place, arg[1], dtype))
+                    else:
+                        self.scalars.append((place, arg[1]))
+                case "value":
+                    value = arg[1]
+                case "errors":
+                    self.errors = np.zeros(1, np.int64)
+                    value = self.errors.ctypes.data
+                case _:
+                    self.workspace = place
+            self.template.append(_packed(value, dtype) if arg[0] == "value" else value)
+            if dtype in dtypes.COMPLEX and not p.type.pointer:
+                self.template.append(value.imag if arg[0] == "value" else 0)
+        layout = struct.Struct(layout)
+        self.block = ctypes.create_string_buffer(max(8, layout.size))
+        self.address = ctypes.addressof(self.block)
+        self.pack = layout.pack_into
+        self.pack(self.block, 0, *self.template)
         self.scratch = self.code.scratch(self.address)
 
     def run(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
         for slot, nbytes in self.writes:
             buffer = memory[slot] = allocate(nbytes)
             base[slot] = buffer.address
-        block = self.block
-        for at, slot, offset, window, size in self.pointers:
-            block[at] = base[slot] + offset if window < 0 else base[slot] + offset + nodes[window].attrs[0] * size
-        for first, position, second in self.scalars:
-            if second is None:
-                first[0] = nodes[position].attrs
-            else:
-                _put(first, second, nodes[position].attrs)
-        space = None
+        values = self.template.copy()
+        for place, slot, offset in self.pointers:
+            values[place] = base[slot] + offset
+        for place, position in self.scalars:
+            values[place] = nodes[position].attrs
+        for place, position, size in self.windows:
+            values[place] += nodes[position].attrs[0] * size
+        for place, position, dtype in self.odd:
+            value = nodes[position].attrs
+            values[place] = _packed(value, dtype)
+            if dtype in dtypes.COMPLEX:
+                values[place + 1] = value.imag
         if self.team:
             space = self._workspace()
-        timed = profiler.active or "time" in config.debug
-        started = perf_counter() if timed else 0.0
-        if self.code.kernel is None:
-            threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, self.threads)
+            values[self.workspace] = space.address
+        self.pack(self.block, 0, *values)
+        if profiler.active or config.debug or self.code.kernel is not None:
+            self._run_watched(nodes, memory, base)
         else:
-            self._interpret(nodes, memory, base)
-        if timed:
-            seconds = perf_counter() - started
-            profiler.note(self.step.name, seconds, self.step.bytes, self.programs)
-            if "time" in config.debug:
-                debug.launched(self.step.name, seconds, self.step.bytes)
-        del space
+            threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, self.threads)
         for slot in self.frees:
             memory[slot] = None
         if self.errors is not None and self.errors[0]:
             message = self.step.lowered.messages[int(self.errors[0]) - 1]
             self.errors[0] = 0
             raise IndexError(message)
+
+    def _run_watched(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
+        """Run with the clock on, or in the interpreter."""
+        started = perf_counter()
+        if self.code.kernel is None:
+            threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, self.threads)
+        else:
+            self._interpret(nodes, memory, base)
+        seconds = perf_counter() - started
+        profiler.note(self.step.name, seconds, self.step.bytes, self.programs)
+        if "time" in config.debug:
+            debug.launched(self.step.name, seconds, self.step.bytes)
 
     def _interpret(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
         """Run the kernel in the NumPy interpreter of the block IR."""
@@ -209,16 +242,7 @@ class _Launch:
     def _workspace(self) -> Buffer:
         space = allocate(self.code.workspace(self.address, self.threads))
         ctypes.memset(space.address, 0, min(4096, space.nbytes))
-        self.block[self.workspace] = space.address
         return space
-
-
-def _put(first: np.ndarray, second: np.ndarray | None, value: Any) -> None:
-    if second is None:
-        first[0] = value
-    else:
-        first[0] = value.real
-        second[0] = value.imag
 
 
 class _Call:

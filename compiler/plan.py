@@ -21,9 +21,14 @@ from .printer import text
 POWER = TABLE["power"]
 
 
+#: Operations whose result's dtype or shape does not follow from the inputs and attributes.
+_SHAPED = frozenset((E.VIEW, E.HOST))
+_TYPED = frozenset((TABLE["cast"], E.HOST))
+
+
 @dataclass(slots=True)
 class Graph:
-    """A recorded graph in canonical order, with its key."""
+    """A recorded graph in canonical order (consumers first), with its key."""
 
     nodes: list[Expr]
     key: tuple[Any, ...]
@@ -40,87 +45,86 @@ def scan(roots: list[Expr]) -> Graph:
     A node that something beside the graph refers to is `external`: an array, or a graph that is not evaluated now,
     holds it.  This is the path of every warm flush, so it is spelled out rather than short.
     """
-    index: dict[Expr, int] = {}
-    nodes: list[Expr] = []
-    key: list[Any] = []
+    index = {root: i for i, root in enumerate(roots)}
+    nodes = list(index)
+    stack = nodes[::-1]
+    count = len(nodes)
+    key: list[Any] = [count]
+    add = key.append
     #: References to each node by the inputs of the graph's nodes.
-    edges: list[int] = []
+    edges = [0] * count
     computed: list[int] = []
     buffers: dict[int, list[int]] = {}
     twins: dict[int, int] = {}
     writes = False
-    stack = roots[::-1]
+    scalar_op, buffer_op = E.SCALAR, E.BUFFER
     while stack:
-        node = stack[-1]
-        if node in index:
-            stack.pop()
-            continue
-        inputs = node.inputs
-        ready = True
-        for x in inputs or (node,):
-            if x in index:
-                continue
-            if x.inputs:
-                stack.append(x)
-                ready = False
-                continue
-            # A leaf: its place and key.
-            position = index[x] = len(nodes)
-            nodes.append(x)
-            edges.append(0)
-            op = x.op
-            if op is E.SCALAR:
-                key.append(x.dtype.num)
-            elif op is E.BUFFER:
-                attrs = x.attrs
-                same = buffers.setdefault(id(attrs[0]), [])
-                for t in same:
-                    other = nodes[t]
-                    if other.shape == x.shape and other.attrs[1:] == attrs[1:] and other.dtype is x.dtype:
-                        twins[position] = t
-                        break
-                same.append(position)
-                key += (op, twins.get(position), x.shape, attrs[2], x.dtype.num)
-            else:
-                key += (op, x.shape, x.dtype.num)
-        if not ready or not inputs:
-            continue
+        node = stack.pop()
         op = node.op
-        key.append(op)
-        for x in inputs:
-            i = index[x]
-            key.append(i)
-            edges[i] += 1
-        attrs = node.attrs
-        if attrs is not None:
-            if op is E.UPDATE:
-                writes = True
-                attrs = attrs[1]
-            elif op is E.SCATTER:
-                writes = True
-            key.append(attrs)
-        elif op is POWER and inputs[1].op is E.SCALAR and inputs[1].attrs in LITERAL_EXPONENTS:
-            key.append(float(inputs[1].attrs))
-        if node.shape is not inputs[0].shape:
-            key.append(node.shape)
-        key.append(node.dtype.num)
-        position = index[node] = len(nodes)
-        nodes.append(node)
-        edges.append(0)
-        computed.append(position)
-        stack.pop()
-    root_positions = tuple([index[r] for r in roots])
-    wanted = set(root_positions)
+        inputs = node.inputs
+        add(op)
+        if inputs:
+            computed.append(index[node])
+            for x in inputs:
+                i = index.get(x)
+                if i is None:
+                    add(count)
+                    index[x] = count
+                    nodes.append(x)
+                    edges.append(1)
+                    count += 1
+                    if x.op is scalar_op:
+                        add(x.dtype.num)
+                    else:
+                        stack.append(x)
+                else:
+                    add(i)
+                    edges[i] += 1
+            attrs = node.attrs
+            if attrs is not None:
+                if op is E.UPDATE:
+                    writes = True
+                    add(attrs[1])
+                    add(inputs[1].shape)
+                else:
+                    writes = writes or op is E.SCATTER
+                    add(attrs)
+                if op in _SHAPED:
+                    add(node.shape)
+            elif op is POWER and inputs[1].op is scalar_op and inputs[1].attrs in LITERAL_EXPONENTS:
+                add(float(inputs[1].attrs))
+            if op in _TYPED:
+                add(node.dtype.num)
+        elif op is buffer_op:
+            attrs = node.attrs
+            position = index[node]
+            same = buffers.setdefault(id(attrs[0]), [])
+            for t in same:
+                other = nodes[t]
+                if other.shape == node.shape and other.attrs[1:] == attrs[1:] and other.dtype is node.dtype:
+                    twins[position] = t
+                    add(t)
+                    break
+            same.append(position)
+            add(node.shape)
+            add(attrs[2])
+            add(node.dtype.num)
+        else:
+            add(node.shape)
+            add(node.dtype.num)
+    root_positions = tuple(range(len(roots)))
     node = inputs = x = other = None  # type: ignore[assignment]
     refs = sys.getrefcount
     # The graph's own references to a node: `index`, `nodes`, the argument of getrefcount, and its readers.
-    external = tuple([i for i in computed if refs(nodes[i]) - edges[i] > 3 and i not in wanted])
+    first = len(roots)
+    external = tuple([i for i in computed if i >= first and refs(nodes[i]) - edges[i] > 3])
     donated: tuple[int, ...] = ()
     if writes:
         donated = _donated(nodes, edges, buffers)
-        key.append(donated)
-        key.append(_relations(nodes, buffers))
-    return Graph(nodes, (tuple(key), root_positions, external), twins, root_positions, external, donated)
+        add(donated)
+        add(_relations(nodes, buffers))
+    add(external)
+    return Graph(nodes, tuple(key), twins, root_positions, external, donated)
 
 
 def _donated(nodes: list[Expr], edges: list[int], buffers: dict[int, list[int]]) -> tuple[int, ...]:
@@ -207,16 +211,16 @@ def build(graph: Graph, policy: Policy) -> Plan:
     roots = [nodes[i] for i in graph.roots]
     external = {nodes[i] for i in graph.external}
     donated = {nodes[graph.twins.get(i, i)] for i in graph.donated}
-    copied: set[int] = set()
+    twins = {nodes[i]: nodes[t] for i, t in graph.twins.items()}
+    copied: set[Expr] = set()
     while True:
-        prepared = prepare(nodes, graph.twins, roots, external, donated, copied, policy)
+        prepared = prepare(roots, twins, external, donated, copied, policy)
         groups = Partitioner(prepared.order, prepared.roots | prepared.stored, prepared.external, policy).run()
         conflict = _order(groups)
         if isinstance(conflict, list):
             return _Assembly(graph, prepared, conflict).run()
         # The write cannot come after all readers of what it overwrites: let it copy.
-        positions = {id(prepared.image[n]): i for i, n in enumerate(nodes)}
-        copied.add(positions[id(conflict)])
+        copied.add(next(n for n in nodes if prepared.image[n] is conflict))
 
 
 def _order(groups: list[Group]) -> list[Group] | Expr:

@@ -42,54 +42,56 @@ class Prepared:
 
 
 def prepare(
-    nodes: list[Expr],
-    twins: dict[int, int],
-    roots: Iterable[Expr],
+    roots: list[Expr],
+    twins: dict[Expr, Expr],
     external: set[Expr],
     donated: set[Expr],
-    copied: set[int],
+    copied: set[Expr],
     policy: Policy,
 ) -> Prepared:
     """Rewrite a graph.
 
     Parameters
     ----------
-    nodes : list of Expr
-        All nodes, producers first.
+    roots : list of Expr
+        What was asked for.
     twins : dict
-        Positions of BUFFER nodes that equal an earlier one -> its position.
-    roots, external : of Expr
-        Nodes that were asked for, and that are held outside the graph.
+        BUFFER nodes that equal another one -> that one.
+    external : set of Expr
+        Nodes that are held outside the graph.
     donated : set of Expr
         BUFFER nodes whose memory an UPDATE or SCATTER may take over.
-    copied : set of int
-        Positions in `nodes` of UPDATE and SCATTER nodes that must copy their base.
+    copied : set of Expr
+        UPDATE and SCATTER nodes that must copy their base.
     """
-    return _Preparation(donated, copied, policy).run(nodes, twins, list(roots), external)
+    return _Preparation(donated, copied, policy).run(roots, twins, external)
 
 
 class _Preparation:
-    def __init__(self, donated: set[Expr], copied: set[int], policy: Policy) -> None:
+    def __init__(self, donated: set[Expr], copied: set[Expr], policy: Policy) -> None:
         self.donated = donated
         self.copied = copied
         self.policy = policy
         self.image: dict[Expr, Expr] = {}
         self.readers: Counter[Expr] = Counter()
 
-    def run(self, nodes: list[Expr], twins: dict[int, int], roots: list[Expr], external: set[Expr]) -> Prepared:
+    def run(self, roots: list[Expr], twins: dict[Expr, Expr], external: set[Expr]) -> Prepared:
         image = self.image
         wanted = {*roots, *external}
         for node in (*roots, *external):  # whose memory a window of it shares
             while node.op is E.VIEW:
                 node = node.inputs[0]
                 wanted.add(node)
-        self.readers.update(x for n in nodes for x in n.inputs)
-        for position, node in enumerate(nodes):
-            if position in twins:
-                image[node] = image[nodes[twins[position]]]
-                continue
-            inputs = tuple([image[x] for x in node.inputs])
-            image[node] = self._rewrite(position, node, inputs, wanted)
+        recorded = postorder(roots)
+        for node in recorded:
+            self.readers.update(node.inputs)
+        for root in roots:  # leaves
+            image[root] = self._rewrite(root, (), wanted) if not root.inputs else root
+        for node in recorded:
+            for x in node.inputs:
+                if not x.inputs and x not in image:
+                    image[x] = self._rewrite(twins.get(x, x), (), wanted)
+            image[node] = self._rewrite(node, tuple([image[x] for x in node.inputs]), wanted)
         made_roots: set[Expr] = set()
         for root in roots:
             made = image[root]
@@ -114,7 +116,7 @@ class _Preparation:
                 stored.update(x.inputs[0] if x.op is E.VIEW else x for x in node.inputs)
         return Prepared(order, image, made_roots, made_external, {n for n in stored if n.inputs})
 
-    def _rewrite(self, position: int, node: Expr, inputs: tuple[Expr, ...], wanted: set[Expr]) -> Expr:
+    def _rewrite(self, node: Expr, inputs: tuple[Expr, ...], wanted: set[Expr]) -> Expr:
         op = node.op
         if not node.inputs:
             return node if prod(node.shape) or op is E.SCALAR else _leaf(EMPTY, node)
@@ -125,7 +127,7 @@ class _Preparation:
         if op is E.DOT:
             return self._product(node, *inputs)
         if op in (E.UPDATE, E.SCATTER):
-            return self._write(position, node, inputs, wanted)
+            return self._write(node, inputs, wanted)
         if op is E.HOST:
             return _with_inputs(node, tuple([_windowed(x) for x in inputs]))
         if op is E.GATHER and 0 in inputs[0].shape[: len(inputs) - 1]:
@@ -196,7 +198,7 @@ class _Preparation:
         return _cast(self._reduction(total, product), node.dtype)
 
     # -- writes -------------------------------------------------------------------------------------------------------
-    def _write(self, position: int, node: Expr, inputs: tuple[Expr, ...], wanted: set[Expr]) -> Expr:
+    def _write(self, node: Expr, inputs: tuple[Expr, ...], wanted: set[Expr]) -> Expr:
         base, value, *indices = inputs
         if prod(value.shape) == 0:
             return base
@@ -205,7 +207,7 @@ class _Preparation:
             recorded = node.inputs[1]
             alone = value.inputs and value.op is not E.VIEW and self.readers[recorded] == 1 and recorded not in wanted
             return value if alone else _copy(value)
-        own = position not in self.copied and (
+        own = node not in self.copied and (
             base in self.donated
             if base.op is E.BUFFER
             else bool(base.inputs) and base.op is not E.VIEW and node.inputs[0] not in wanted
