@@ -62,7 +62,7 @@ def reshape(a: Any, /, shape: Any = None, order: Any = "C", *, copy: bool | None
     x = as_array(a)
     shape = newshape if shape is None else shape
     given = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-    extents = _infer(tuple(n.__index__() for n in given), x.size)
+    extents = _infer(tuple([n.__index__() for n in given]), x.size)
     if order == "F":
         return transpose(reshape(transpose(x), extents[::-1], copy=copy))
     if copy:
@@ -70,15 +70,20 @@ def reshape(a: Any, /, shape: Any = None, order: Any = "C", *, copy: bool | None
     if extents == x.shape:
         return x._view(*x._window(), extents)
     offset, strides = x._window()
-    window = compose(x.shape, offset, strides, 0, contiguous_strides(extents), extents)
+    packed = contiguous_strides(extents)
+    if strides == contiguous_strides(x.shape):
+        return x._view(offset, packed, extents)
+    window = compose(x.shape, offset, strides, 0, packed, extents)
     if window is not None:
         return x._view(*window, extents)
     if copy is False:
         raise ValueError("Unable to avoid creating a copy while reshaping.")
-    return Array(view(x._read(), 0, contiguous_strides(extents), extents))
+    return Array(view(x._read(), 0, packed, extents))
 
 
 def _infer(shape: Shape, size: int) -> Shape:
+    if _size(shape) == size and min(shape, default=0) >= 0:
+        return shape
     unknown = [k for k, n in enumerate(shape) if n < 0]
     if len(unknown) > 1:
         raise ValueError("can only specify one unknown dimension")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,7 @@ def constant(value: Any, dtype: np.dtype, shape: Shape = ()) -> Expr:
     return broadcast(scalar(value, dtype), shape)
 
 
+@lru_cache(4096)
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """The shape that arrays of these shapes are broadcast to.
 
@@ -159,13 +160,14 @@ def elementwise(op: Op, *operands: Any, dtype: np.dtype | None = None) -> array.
                 raise TypeError(
                     f"Cannot cast ufunc '{op.name}' input from {v.dtype!r} to {dtype!r} with casting rule 'same_kind'"
                 )
-    beyond = _beyond(op, types, values)
-    if beyond is not None:
-        return beyond
+    if op.name in _MIRROR:
+        beyond = _beyond(op, types, values)
+        if beyond is not None:
+            return beyond
     inputs, out = _rule(op, *types)
     if dtype is not None and out != dtype and out != bool_:
         inputs, out = _rule(op, *(dtype for _ in types))
-    shape = broadcast_shapes(*(v.shape if isinstance(v, Expr) else () for v in values))
+    shape = broadcast_shapes(*[v.shape for v in values if isinstance(v, Expr)])
     cooked: list[Expr] = []
     depth = 0
     for v, t in zip(values, inputs):
@@ -180,9 +182,7 @@ def elementwise(op: Op, *operands: Any, dtype: np.dtype | None = None) -> array.
 
 def _beyond(op: Op, types: Sequence[OperandType], values: Sequence[Any]) -> array.Array | None:
     """A comparison of an integer array with a Python int that its type cannot hold."""
-    if len(values) != 2:
-        return None
-    for name, k in ((op.name, 0), (_MIRROR.get(op.name, op.name), 1)):
+    for name, k in ((op.name, 0), (_MIRROR[op.name], 1)):
         dtype, value = types[k], values[1 - k]
         if isinstance(dtype, np.dtype) and type(value) is int:
             answer = compare_beyond(name, dtype, value)
@@ -191,7 +191,11 @@ def _beyond(op: Op, types: Sequence[OperandType], values: Sequence[Any]) -> arra
     return None
 
 
-_MIRROR = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
+#: Comparisons, and what they are with their operands swapped.
+_MIRROR = {
+    "equal": "equal", "not_equal": "not_equal", "less": "greater", "less_equal": "greater_equal", "greater": "less",
+    "greater_equal": "less_equal",
+}  # fmt: skip
 
 
 def assigned(value: Any, dtype: np.dtype, shape: Shape) -> Expr:
@@ -218,7 +222,7 @@ def axis_index(axis: Any, ndim: int) -> int:
     numpy.exceptions.AxisError
         If it is out of bounds.
     """
-    k = _as_index(axis)
+    k = axis if type(axis) is int else _as_index(axis)
     if not -ndim <= k < ndim:
         raise np.exceptions.AxisError(k, ndim)
     return k % ndim
@@ -235,6 +239,8 @@ def axis_tuple(axis: Any, ndim: int, repeated: str = "duplicate value in 'axis'"
     """Axes counted from 0; None means all of them."""
     if axis is None:
         return tuple(range(ndim))
+    if type(axis) is int:
+        return (axis_index(axis, ndim),)
     axes = tuple(axis_index(a, ndim) for a in (axis if isinstance(axis, list | tuple) else (axis,)))
     if len(set(axes)) != len(axes):
         raise ValueError(repeated)

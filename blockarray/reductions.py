@@ -26,20 +26,19 @@ _NARROW = (np.dtype(np.float16), BFLOAT16)
 
 def reduce(name: str, e: Expr, axes: tuple[int, ...], keepdims: bool = False) -> Expr:
     """A reduction of the table over axes, in the dtype of `e`."""
-    axes = tuple(sorted(axes))
+    if len(axes) > 1:
+        axes = tuple(sorted(axes))
     op = TABLE[name]
-    shape = tuple(n for k, n in enumerate(e.shape) if k not in axes)
-    _, out = resolve(op, e.dtype)
-    if name in ("sum", "prod"):
-        out = e.dtype
+    shape = tuple([n for k, n in enumerate(e.shape) if k not in axes])
+    out = e.dtype if name in ("sum", "prod") else CANONICAL[resolve(op, e.dtype)[1]]
     # Over no axes: the elements themselves.
-    result = node(op, (e,), axes, shape, CANONICAL[out]) if axes else cast(e, CANONICAL[out])
+    result = Expr(op, (e,), axes, shape, out, e.depth + 1) if axes else cast(e, out)
     return keep(result, axes, e.shape) if keepdims else result
 
 
 def keep(result: Expr, axes: tuple[int, ...], shape: Shape) -> Expr:
     """A reduction's result with the reduced axes put back, of extent 1."""
-    kept = tuple(1 if k in axes else n for k, n in enumerate(shape))
+    kept = tuple([1 if k in axes else n for k, n in enumerate(shape)])
     return view(result, 0, contiguous_strides(kept), kept)
 
 
