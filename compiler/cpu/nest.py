@@ -24,8 +24,9 @@ from .transpose import transpose
 if TYPE_CHECKING:
     from .codegen import Codegen, Slot
 
-#: Rows of a reduction over an outer axis that are joined in registers before memory sees them.
-ROWS = 16
+#: Rows of a reduction over an outer axis that are joined in registers before memory sees them; of a sum, rows whose sum
+#: is in an accumulator of its own.
+ROWS, MORE_ROWS = 16, (16 * 512, 512)
 #: A sum of so many vectors goes to an accumulator of its own, so many such sums to the next one, and so on.
 CHUNKS = (16**4, 16**3, 16**2, 16)
 #: Work (in additions) from which a loop's body is not copied for the last vector: every vector is tested instead.
@@ -148,9 +149,13 @@ class NestCode:
             dims = {op.attrs["dims"] for op in folds}
             if len(dims) == 1:
                 # Rows outside, columns inside, then a few rows in registers.
-                inner = max(dims.pop())
-                loops = [Loop(a, "step") for a in others if a != inner]
-                return [*loops, Loop(inner, "block", ROWS), lane, Loop(inner, "step")]
+                (reduced,) = dims
+                inner = max(reduced)
+                loops = [Loop(a, "step") for a in others if a in reduced and a != inner]
+                kept = [Loop(a, "step") for a in others if a not in reduced]
+                if any(Reduction.blocked(op) for op in folds):
+                    loops += [Loop(inner, "block", rows) for rows in MORE_ROWS]
+                return [*loops, Loop(inner, "block", ROWS), *kept, lane, Loop(inner, "step")]
         loops = [Loop(a, "step") for a in others]
         if any(Reduction.blocked(op) and self.lane in op.attrs["dims"] for op in folds):
             loops += [Loop(self.lane, "block", chunks * self.lanes) for chunks in CHUNKS]

@@ -14,7 +14,8 @@ from .. import dtypes, ops
 from ..ir import Op
 from ..llvm.convert import Register, convert, register_type
 from ..llvm.text import V, lanes
-from .memory import join, parts, select, splat
+from .loops import Counted
+from .memory import address, i64, join, parts, select, splat
 
 if TYPE_CHECKING:
     from .codegen import Slot
@@ -53,6 +54,8 @@ class Reduction:
         self.result: list[list[V]] = []
         self.slots: list[Slot] = []
         self.accesses: list[Access] = []
+        #: More accumulators in scratch, by the loop whose rows they hold.
+        self.partial: dict[int, Slot] = {}
 
     @staticmethod
     def blocked(op: Op) -> bool:
@@ -145,11 +148,35 @@ class Reduction:
                 # The winners' values, beside their indices.
                 self.slots.insert(0, code.allocate(self.dtypes[0], value.type.extents, order))
         self.accesses = [nest.slot_access(slot, where) for slot in self.slots]
+        if self.outer and self.blocked(self.op):
+            self._add_partial(where, innermost)
         if self.outer:
             for slot, identity in zip(self.slots, self.identity, strict=True):
                 nest.fill(slot, identity)
 
+    def _add_partial(self, where: dict[int, int], innermost: int | None) -> None:
+        """Give each of the outermost loops, if they are over reduced axes, an accumulator of its own."""
+        nest, extents = self.nest, self.op.result.type.extents
+        order = list(range(len(extents)))
+        if innermost is not None:
+            order.append(order.pop(innermost))
+        k = 1
+        while k < self.start and nest.loops[k - 1].axis in self.reduced and nest.loops[k].axis in self.reduced:
+            self.partial[k] = nest.code.allocate(self.dtypes[0], extents, order)
+            k += 1
+        if self.partial:
+            self.accesses = [nest.slot_access(self.partial[k - 1], where)]
+
+    def _join_slots(self, into: Slot, slot: Slot) -> None:
+        nest, t = self.nest, self.nest.t
+        with Counted(t, i64(0), slot.size, i64(nest.lanes)) as position:
+            a, b = (nest.memory.load(s.dtype, address(t, s.base, position, s.dtype), nest.lanes) for s in (into, slot))
+            (both,) = self.join([a], [b])
+            nest.memory.store(into.dtype, both, address(t, into.base, position, into.dtype))
+
     def open(self, k: int) -> None:
+        if k in self.partial:
+            self.nest.fill(self.partial[k], self.identity[0])
         if k in self.levels:
             self._write(self.levels[k], self.neutral(self.nest.lanes))
 
@@ -171,6 +198,8 @@ class Reduction:
 
     def close(self, k: int) -> None:
         nest = self.nest
+        if k in self.partial:
+            self._join_slots(self.partial.get(k - 1, self.slots[0]), self.partial[k])
         if k not in self.levels or self.start == len(nest.loops):
             return
         state = self._read(self.levels[k], nest.lanes)
