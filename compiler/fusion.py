@@ -47,6 +47,10 @@ class Policy:
     max_nodes: int = 192
     max_outputs: int = 16
     max_inputs: int = 24
+    #: Reductions and scans in one kernel: each is a pass over the rows.
+    max_walks: int = 6
+    #: Reshapes that no strides can say between a producer and the kernel's axes.
+    max_reshapes: int = 2
     #: A reduction is split where fewer than `min_programs` programs would do more than this.
     split: int = 1 << 19
 
@@ -346,6 +350,8 @@ class Partitioner:
             return "the kernel would read too many arrays"
         if group.root.op in (E.UPDATE, E.SCATTER) and group.root.inputs[0] is node:
             return "written to in place"
+        if any(i.depth() > policy.max_reshapes for use in uses for i in use):
+            return "reshaped too often on the way"
         ats = self._united(group, uses)
         op = node.op
         if len(ats) > 1:
@@ -398,6 +404,8 @@ class Partitioner:
         """Whether a reduction, scan, gather or product may join."""
         policy = self.policy
         op = node.op
+        if group.reduces >= policy.max_walks:
+            return "the kernel would make too many passes"
         if op is E.GATHER:
             return "a product's operand" if group.product is not None else None
         if group.product is not None:
@@ -525,6 +533,8 @@ class Partitioner:
             if not queue or not free:
                 return
             producer, index = queue.popleft()
+            if any(i.depth() > self.policy.max_reshapes for i in index):
+                continue
             for use in list(group.uses.get(producer, ())):
                 self._unite(group, canonical(use), canonical(index))
             free = {a for a in free if a.find() is a}

@@ -66,12 +66,13 @@ Atom = Axis | Quotient | Remainder | Gathered
 class Index:
     """const + sum(coefficient * atom); immutable, hashable."""
 
-    __slots__ = ("const", "terms", "_hash")
+    __slots__ = ("const", "terms", "_hash", "_range")
 
     def __init__(self, const: int = 0, terms: Mapping[Atom, int] | None = None) -> None:
         self.const = const
         self.terms: dict[Atom, int] = dict(terms) if terms else {}
         self._hash: int | None = None
+        self._range: tuple[int, int] | None = None
 
     @staticmethod
     def axis(axis: Axis) -> Index:
@@ -103,12 +104,24 @@ class Index:
 
     def bounds(self) -> tuple[int, int]:
         """Lowest and highest value."""
-        lo = hi = self.const
-        for atom, c in self.terms.items():
-            a, b = _bounds(atom)
-            lo += min(c * a, c * b)
-            hi += max(c * a, c * b)
-        return lo, hi
+        if self._range is None:
+            lo = hi = self.const
+            for atom, c in self.terms.items():
+                a, b = _bounds(atom)
+                lo += min(c * a, c * b)
+                hi += max(c * a, c * b)
+            self._range = lo, hi
+        return self._range
+
+    def depth(self) -> int:
+        """How deeply quotients and remainders are nested: 0 for an affine index."""
+        found = 0
+        for atom in self.terms:
+            if isinstance(atom, (Quotient, Remainder)):
+                found = max(found, 1 + atom.index.depth())
+            elif isinstance(atom, Gathered):
+                found = max(found, *[i.depth() for i in atom.index], 0)
+        return found
 
     def axes(self) -> set[Axis]:
         """Axes that the value depends on."""
@@ -194,7 +207,21 @@ def divmod_index(index: Index, divisor: int) -> tuple[Index, Index]:
 
 
 def flatten(index: tuple[Index, ...], offset: int, strides: Shape) -> Index:
-    return add((Index(offset), *(i.scaled(s) for i, s in zip(index, strides, strict=True))))
+    """A position from indices along axes."""
+    flat = add((Index(offset), *(i.scaled(s) for i, s in zip(index, strides, strict=True))))
+    # k*d * (r // d) + k * (r % d) is k * r: a reshape and its inverse leave nothing behind.
+    changed = True
+    while changed:
+        changed = False
+        for atom, k in flat.terms.items():
+            if isinstance(atom, Remainder):
+                quotient = Quotient(atom.index, atom.divisor)
+                if flat.terms.get(quotient) == k * atom.divisor:
+                    rest = {t: c for t, c in flat.terms.items() if t not in (atom, quotient)}
+                    flat = add((Index(flat.const, rest), atom.index.scaled(k)))
+                    changed = True
+                    break
+    return flat
 
 
 def unflatten(flat: Index, shape: Shape) -> tuple[Index, ...]:
