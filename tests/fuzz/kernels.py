@@ -101,8 +101,8 @@ class Maker:
     def window(self, dims: tuple[str, ...], programs: bool, free: bool) -> tuple[int, Value, list[Value]]:
         """The length of a buffer, and the offset and strides of a program's window over `dims` in it.
 
-        With `programs` each program of a grid axis that has no dim among `dims` has its own window.  With `free` strides
-        may be zero or negative, and windows overlap.
+        With `programs` each program of a grid axis that has no dim among `dims` has its own window.  With `free`
+        strides may be zero or negative, and windows overlap.
         """
         r, b = self.random, self.b
         places: list[tuple[str | int, int]] = [(d, self.sizes[d]) for d in dims]

@@ -7,6 +7,7 @@ of its result (`known.Known`), computed beside it while the program is made.
 from __future__ import annotations
 
 import random
+import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -546,7 +547,8 @@ def failure(program: Program, xp: Any, evaluate: Callable[..., None]) -> str | N
             if wrong is not None:
                 return f"v{i}: {wrong}"
     except Exception as error:  # of any kind: the program is valid
-        return f"{type(error).__name__}: {error}"
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
     return None
 
 
@@ -559,12 +561,16 @@ def literal(known: Known) -> str | None:
 
 
 def minimise(program: Program, fails: Callable[[Program], bool]) -> Program:
-    """A smaller program that fails still: one output, and steps replaced by their known values."""
+    """A smaller program that fails still: of fewer outputs, and with steps replaced by their known values."""
     for i in program.outputs:
         single = program._replace(outputs=(i,))
         if fails(single):
             program = single
             break
+    for i in program.outputs:
+        fewer = program._replace(outputs=tuple(j for j in program.outputs if j != i))
+        if fewer.outputs and fails(fewer):
+            program = fewer
     for hold in (False, True):
         if program.hold != hold and fails(program._replace(hold=hold)):
             program = program._replace(hold=hold)

@@ -16,7 +16,7 @@ from blockarray.compiler import interpreter, parser, printer, verifier
 from tests.fuzz import kernels, native
 from tests.support import run_python
 
-EXAMPLES = int(os.environ.get("BLOCKARRAY_FUZZ_EXAMPLES", "400"))
+EXAMPLES = int(os.environ.get("BLOCKARRAY_FUZZ_EXAMPLES", "200"))
 CHUNK = 25
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.fuzz import programs
 from tests.support import LAZY, canonical, evaluate, xp
 
-EXAMPLES = int(os.environ.get("BLOCKARRAY_FUZZ_EXAMPLES", "400"))
+EXAMPLES = int(os.environ.get("BLOCKARRAY_FUZZ_EXAMPLES", "200"))
 CHUNK = 25
 
 
