@@ -25,7 +25,8 @@ from .runtime.device import CPU, Device
 LIMIT = config.max_pending
 
 _new = object.__new__
-_sharing = threading.Lock()
+#: Held while a storage is made or its value is replaced, so that no thread's write is lost.
+writing = threading.RLock()
 
 
 class Storage:
@@ -319,7 +320,7 @@ class Array:
         storage = self._storage
         if storage is not None:
             return storage
-        with _sharing:
+        with writing:
             if self._storage is None:
                 e = self._expr
                 assert e is not None
@@ -360,18 +361,20 @@ class Array:
             raise ValueError("assignment destination is read-only")
         if 0 in shape:
             return
-        base = self._expr if storage is None else storage.expr
-        assert base is not None
-        if storage is not None and storage.export is not None and export.write(storage, offset, strides, value):
-            return
-        if shape == base.shape and offset == 0 and strides == contiguous_strides(shape):
-            new = value
-        else:
-            new = node(UPDATE, (base, value), (offset, strides), base.shape, base.dtype)
-        if storage is None:
-            self._expr = new
-        else:
-            storage.expr = new
+        with writing:
+            storage = self._storage
+            base = self._expr if storage is None else storage.expr
+            assert base is not None
+            if storage is not None and storage.export is not None and export.write(storage, offset, strides, value):
+                return
+            if shape == base.shape and offset == 0 and strides == contiguous_strides(shape):
+                new = value
+            else:
+                new = node(UPDATE, (base, value), (offset, strides), base.shape, base.dtype)
+            if storage is None:
+                self._expr = new
+            else:
+                storage.expr = new
         if new.depth > LIMIT:
             _bound(new)
 
@@ -387,10 +390,11 @@ class Array:
                 what = f"ufunc '{op.name}' output" if op else "output"
                 raise TypeError(f"Cannot cast {what} from {value.dtype!r} to {dtype!r} with casting rule 'same_kind'")
             value = cast(value, dtype)
-        if self._storage is None:
-            self._expr = value
-        else:
-            self._assign(*self._window(), shape, value)
+        with writing:
+            if self._storage is None:
+                self._expr = value
+                return
+        self._assign(*self._window(), shape, value)
 
     def _computed(self) -> Expr:
         """The current value, computed.  A view's storage is computed whole, so that reading it again costs nothing."""

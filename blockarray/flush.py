@@ -277,6 +277,23 @@ class _Call:
 
 
 # -- the bound on pending work ----------------------------------------------------------------------------------------
+#: Bytes that pending graphs may keep alive by imports, and those imported since the last flush.
+_MAX_IMPORTED = 64 << 20
+_imported = 0
+#: Operations on such a leaf before its graph is computed: enough for it to meet the values that keep the others alive.
+_SLACK = 4
+
+
+def imported(nbytes: int) -> int:
+    """The depth for a new leaf of so many bytes: its readers are computed at once if there were many such leaves."""
+    global _imported
+    _imported += nbytes
+    if _imported <= _MAX_IMPORTED or nbytes > _MAX_IMPORTED:
+        return 0
+    _imported = 0
+    return config.max_pending - _SLACK
+
+
 def bound(expr: Expr) -> None:
     """Compute the older part of a graph that has become deep.
 
@@ -285,9 +302,13 @@ def bound(expr: Expr) -> None:
     """
     with lock:
         nodes = _pending(expr)
+        marked = config.max_pending - _SLACK
+        large = [x for n in nodes for x in n.inputs if x.op is BUFFER and x.depth == marked]
+        for leaf in large:
+            leaf.depth = 0
         for node in nodes:  # depths that were recorded before inputs were computed are too large
             node.depth = 1 + max([x.depth for x in node.inputs])
-        if not nodes or 2 * expr.depth < config.max_pending:
+        if not nodes or (2 * expr.depth < config.max_pending and not large):
             return
         cut = _cut(nodes)
         roots = _crossing(nodes, cut)

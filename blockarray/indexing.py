@@ -290,6 +290,13 @@ def setitem(a: array.Array, key: Any, value: Any) -> None:
             return
         a._assign(*window, assigned(value, a.dtype, window.shape))
         return
+    # What is written depends on what is there.
+    with array.writing:
+        _assign_advanced(a, key, value)
+
+
+def _assign_advanced(a: array.Array, key: tuple[Any, ...], value: Any) -> None:
+    """a[key] = value, where key has index arrays or masks."""
     if len(key) == 1 and _assign_masked(a, key[0], value):
         return
     adv = _advanced(a, key)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import array
+from . import array, flush
 from .compiler.expr import BUFFER, SCALAR, Expr, Shape, broadcast, contiguous_strides, node, scalar, view
 from .compiler.ops import TABLE, Op, OperandType, compare_beyond, resolve
 from .dtypes import CANONICAL, bool_, canonical
@@ -33,7 +33,7 @@ def from_numpy(x: np.ndarray) -> Expr:
     if not x.ndim:
         return Expr(SCALAR, (), x.astype(dtype)[()], (), dtype, 0)
     buf = wrap(x.astype(dtype, copy=False), copy=True)
-    return Expr(BUFFER, (), (buf, 0, contiguous_strides(x.shape)), x.shape, dtype, 0)
+    return Expr(BUFFER, (), (buf, 0, contiguous_strides(x.shape)), x.shape, dtype, flush.imported(x.nbytes))
 
 
 def to_numpy(x: Any, dtype: Any = None) -> np.ndarray:
