@@ -165,7 +165,7 @@ class Partitioner:
         self.groups: list[Group] = []
         #: For each node, the groups that read it, with the indices.
         self.needed: dict[Expr, dict[Group, list[At]]] = {}
-        self.cost = _costs(order)
+        self.cost, self.reads = _costs(order)
 
     def run(self) -> list[Group]:
         """The groups, producers first."""
@@ -194,7 +194,7 @@ class Partitioner:
             elif readers and node not in self.roots and pure_elementwise(node):
                 # Read by several groups: compute it again in each if that is cheaper than memory.
                 repeated = self.cost[node] * (len(readers) - 1)
-                if repeated <= self.policy.recompute_per_byte * node.dtype.itemsize:
+                if repeated <= self.policy.recompute_per_byte * node.dtype.itemsize and self.reads[node] <= 1:
                     left = {g: u for g, u in readers.items() if self._join(node, g, u, False) is not None}
                     if not left:
                         return
@@ -454,7 +454,7 @@ class Partitioner:
             member, index = queue.popleft()
             if member.op.kind == "reduction":
                 inner.append((member, index))
-            elif pure_elementwise(member) and member not in computed:
+            elif pure_elementwise(member) and member.size >= node.size and member not in computed:
                 computed.add(member)
                 queue.extend(edges(group, member, index))
         for reduction, index in inner:
@@ -578,14 +578,26 @@ def _plain(at: At, shape: E.Shape) -> bool:
     return True
 
 
-def _costs(order: list[Expr]) -> dict[Expr, int]:
-    """For each node the additions of one element with everything elementwise that it is made of, bounded."""
+def _costs(order: list[Expr]) -> tuple[dict[Expr, int], dict[Expr, int]]:
+    """For each node what computing it with everything elementwise that it is made of takes for an element.
+
+    Returns
+    -------
+    cost, reads : dict
+        Additions, and elements read from memory where neither is broadcast; both bounded.
+    """
     cost: dict[Expr, int] = {}
+    reads: dict[Expr, int] = {}
     for node in order:
         if pure_elementwise(node):
             cost[node] = min(1 << 20, node.op.cost + sum(cost.get(x, 0) for x in node.inputs))
-        elif node.op is E.VIEW or node.op is E.GATHER:
-            cost[node] = cost.get(node.inputs[0], 0)
+            reads[node] = min(1 << 20, sum(reads.get(x, x.op is E.BUFFER) for x in node.inputs))
+        elif node.op is E.VIEW:
+            base = node.inputs[0]
+            cost[node] = cost.get(base, 0)
+            spread = any(s == 0 and n > 1 for s, n in zip(node.attrs[1], node.shape, strict=True))
+            reads[node] = 0 if spread else reads.get(base, base.op is E.BUFFER)
         else:
-            cost[node] = 0
-    return cost
+            cost[node] = cost.get(node.inputs[0], 0) if node.op is E.GATHER else 0
+            reads[node] = 1
+    return cost, reads
