@@ -444,7 +444,8 @@ class Maker:
             self.load()
         steps = {
             self.load: 2, self.const: 2, self.iota: 2, self.broadcast: 2, self.cast: 5, self.binary: 16, self.unary: 7,
-            self.where: 4, self.reduce: 7, self.argreduce: 1, self.scan: 2, self.gather: 2, self.loop: 1, self.branch: 1,
+            self.where: 4, self.reduce: 7, self.argreduce: 1, self.scan: 2, self.gather: 2, self.loop: 1,
+            self.branch: 1,
         }  # fmt: skip
         for _ in range(self.random.choice([2, 5, 10, 20])):
             self.random.choices(list(steps), list(steps.values()))[0]()

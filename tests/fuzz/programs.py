@@ -6,6 +6,7 @@ of its result (`known.Known`), computed beside it while the program is made.
 
 from __future__ import annotations
 
+import math
 import random
 import traceback
 from collections.abc import Callable, Iterable
@@ -235,7 +236,7 @@ class Maker:
                 both = np.broadcast_shapes(x.shape, shape)
             except ValueError:
                 return False
-            return np.prod(both, dtype=np.int64) <= LARGEST and test(x)
+            return math.prod(both) <= LARGEST and test(x)
 
         if self.random.random() < 0.7 and (j := self.pick(fits)) is not None:
             return j

@@ -28,7 +28,7 @@ def test_random_programs(start: int) -> None:
 
 
 @pytest.mark.skipif(not LAZY, reason="NumPy fuses nothing")
-@pytest.mark.parametrize("start", range(10_000, 10_000 + EXAMPLES // 4, CHUNK))
+@pytest.mark.parametrize("start", range(10_000, 10_000 + EXAMPLES // 8, CHUNK))
 def test_elementwise_bits_do_not_depend_on_fusion(start: int) -> None:
     """Evaluated as a whole, step by step, and cut at random places: the same bits."""
     for seed in range(start, start + CHUNK):

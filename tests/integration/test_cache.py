@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -32,23 +33,27 @@ def files(cache: Path) -> list[Path]:
     return sorted(f for f in cache.rglob("*") if f.is_file())
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    """A cache with the program's kernels in it."""
-    folder = tmp_path / "cache"
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("filled") / "cache"
     total, compiles = run(folder)
     assert total == TOTAL and compiles >= 1
     assert files(folder), "nothing was cached"
     return folder
 
 
+@pytest.fixture
+def cache(filled: Path, tmp_path: Path) -> Path:
+    """A cache with the program's kernels in it."""
+    return shutil.copytree(filled, tmp_path / "cache")
+
+
 def test_second_process_compiles_nothing(cache: Path) -> None:
     assert run(cache) == (TOTAL, 0)
 
 
-def test_cache_is_private_to_the_user(cache: Path) -> None:
-    assert all(f.stat().st_mode & 0o022 == 0 for f in files(cache))
-    assert cache.stat().st_mode & 0o022 == 0
+def test_cache_is_private_to_the_user(filled: Path) -> None:
+    assert all(f.stat().st_mode & 0o022 == 0 for f in (filled, *files(filled)))
 
 
 DAMAGE = {
@@ -59,7 +64,6 @@ DAMAGE = {
     "middle-bit-flipped": lambda b: b[: len(b) // 2] + bytes([b[len(b) // 2] ^ 1]) + b[len(b) // 2 + 1 :],
     "zeros": lambda b: bytes(len(b)),
     "foreign": lambda b: b"\x7fELF" + bytes(range(256)) * 20,
-    "text": lambda b: b"not a kernel\n",
     "doubled": lambda b: b + b,
 }
 
