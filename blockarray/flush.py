@@ -49,7 +49,9 @@ def evaluate(exprs: Sequence[Expr]) -> None:
         If an index array holds an index that is out of bounds; nothing is published then.
     """
     with lock:
-        roots = list(dict.fromkeys([e for e in exprs if e.op is not BUFFER]))
+        roots = [e for e in exprs if e.op is not BUFFER]
+        if len(roots) > 1:
+            roots = list(dict.fromkeys(roots))
         if not roots:
             return
         graph = plan.scan(roots)

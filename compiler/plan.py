@@ -18,12 +18,7 @@ from .ops import LITERAL_EXPONENTS, TABLE
 from .prepare import EMPTY, Prepared, prepare
 from .printer import text
 
-POWER = TABLE["power"]
-
-
-#: Operations whose result's dtype or shape does not follow from the inputs and attributes.
-_SHAPED = frozenset((E.VIEW, E.HOST))
-_TYPED = frozenset((TABLE["cast"], E.HOST))
+POWER, CAST = TABLE["power"], TABLE["cast"]
 
 
 @dataclass(slots=True)
@@ -47,8 +42,9 @@ def scan(roots: list[Expr]) -> Graph:
     """
     index = {root: i for i, root in enumerate(roots)}
     nodes = list(index)
-    stack = nodes[::-1]
     count = len(nodes)
+    #: Positions of nodes to look at.
+    stack = list(range(count - 1, -1, -1))
     key: list[Any] = [count]
     add = key.append
     #: References to each node by the inputs of the graph's nodes.
@@ -59,12 +55,13 @@ def scan(roots: list[Expr]) -> Graph:
     writes = False
     scalar_op, buffer_op = E.SCALAR, E.BUFFER
     while stack:
-        node = stack.pop()
+        position = stack.pop()
+        node = nodes[position]
         op = node.op
         inputs = node.inputs
         add(op)
         if inputs:
-            computed.append(index[node])
+            computed.append(position)
             for x in inputs:
                 i = index.get(x)
                 if i is None:
@@ -72,11 +69,11 @@ def scan(roots: list[Expr]) -> Graph:
                     index[x] = count
                     nodes.append(x)
                     edges.append(1)
-                    count += 1
                     if x.op is scalar_op:
                         add(x.dtype.num)
                     else:
-                        stack.append(x)
+                        stack.append(count)
+                    count += 1
                 else:
                     add(i)
                     edges[i] += 1
@@ -89,23 +86,26 @@ def scan(roots: list[Expr]) -> Graph:
                 else:
                     writes = writes or op is E.SCATTER
                     add(attrs)
-                if op in _SHAPED:
-                    add(node.shape)
+                    if op is E.VIEW or op is E.HOST:
+                        add(node.shape)
+                        add(node.dtype.num)
+            elif op is CAST:
+                add(node.dtype.num)
             elif op is POWER and inputs[1].op is scalar_op and inputs[1].attrs in LITERAL_EXPONENTS:
                 add(float(inputs[1].attrs))
-            if op in _TYPED:
-                add(node.dtype.num)
         elif op is buffer_op:
             attrs = node.attrs
-            position = index[node]
-            same = buffers.setdefault(id(attrs[0]), [])
-            for t in same:
-                other = nodes[t]
-                if other.shape == node.shape and other.attrs[1:] == attrs[1:] and other.dtype is node.dtype:
-                    twins[position] = t
-                    add(t)
-                    break
-            same.append(position)
+            same = buffers.get(id(attrs[0]))
+            if same is None:
+                buffers[id(attrs[0])] = [position]
+            else:
+                for t in same:
+                    other = nodes[t]
+                    if other.shape == node.shape and other.attrs[1:] == attrs[1:] and other.dtype is node.dtype:
+                        twins[position] = t
+                        add(t)
+                        break
+                same.append(position)
             add(node.shape)
             add(attrs[2])
             add(node.dtype.num)
