@@ -98,11 +98,12 @@ def canonical(at: At) -> At:
 
 
 def strip_views(node: Expr, at: At) -> tuple[Expr, At]:
+    """The node behind views, with its index; what has no axes has none."""
     while node.op is E.VIEW:
         base = node.inputs[0]
-        at = through_view(at, node.attrs[0], node.attrs[1], base.shape)
+        at = through_view(at if node.shape else (), node.attrs[0], node.attrs[1], base.shape)
         node = base
-    return node, (() if node.op is E.SCALAR else at)
+    return node, (at if node.shape else ())
 
 
 def edges(group: Group, node: Expr, at: At) -> list[tuple[Expr, At]]:
@@ -165,6 +166,7 @@ class Partitioner:
         self.groups: list[Group] = []
         #: For each node, the groups that read it, with the indices.
         self.needed: dict[Expr, dict[Group, list[At]]] = {}
+        self.place = {node: i for i, node in enumerate(order)}
         self.cost, self.reads = _costs(order)
 
     def run(self) -> list[Group]:
@@ -267,9 +269,8 @@ class Partitioner:
                 p.unite(q)
         for axis, owners in b.owners.items():
             a.owners.setdefault(axis, []).extend(owners)
-        a.nodes.update(b.nodes)
         # Consumers come before producers.
-        a.nodes = {n: None for n in reversed(self.order) if n in a.nodes}
+        a.nodes = dict.fromkeys(sorted(a.nodes | b.nodes, key=self.place.__getitem__, reverse=True))
         for producer, ats in b.uses.items():
             if producer not in a.uses:
                 a.loads += producer.op is E.BUFFER
@@ -412,6 +413,8 @@ class Partitioner:
             return "a product reads it"
         if group.root.op is PARTIAL:
             return "a split reduction reads it"
+        if node.inputs[0].op is PARTIAL and group.parallel - axes_of(at):
+            return "its result is broadcast, and was split to read memory in order"
         if op is E.DOT:
             if group.reduces or not plain:
                 return "its result is reduced or read at other indices"

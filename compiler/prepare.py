@@ -27,6 +27,10 @@ SMALL_PRODUCT = 1 << 12
 #: Elements of one block of a split reduction, and the most blocks.
 SPLIT_WORK = 1 << 16
 SPLIT_BLOCKS = 1 << 12
+#: Rows of such a block where columns are kept, so that the blocks' results are few beside what is read.
+SPLIT_ROWS = 256
+#: Rows from which even a narrow block of columns is too large for a cache: whole rows are then read, in memory's order.
+TALL = 1024
 
 
 @dataclass(slots=True)
@@ -163,14 +167,14 @@ class _Preparation:
         if work <= policy.split:
             return None
         last = len(shape) - 1
-        programs = prod(
-            -(-n // (16 * policy.lane_block)) if k == last else n for k, n in enumerate(shape) if k not in axes
-        )
-        if programs >= policy.min_programs:
-            return None
         axis = max(axes, key=lambda k: shape[k])
         n = shape[axis]
-        each = max(1, SPLIT_WORK * n // work, -(-n // SPLIT_BLOCKS))
+        columns = (64 if n > TALL else 16) * policy.lane_block
+        programs = prod(-(-n // columns) if k == last else n for k, n in enumerate(shape) if k not in axes)
+        if programs >= policy.min_programs:
+            return None
+        least = 1 if last in axes else SPLIT_ROWS
+        each = max(least, SPLIT_WORK * n // work, -(-n // SPLIT_BLOCKS))
         block = 1 << (each - 1).bit_length()
         return None if block >= n else (axis, block)
 
@@ -180,7 +184,7 @@ class _Preparation:
         k = a.shape[-1]
         if k == 0:
             return _filled(0, node)
-        if m == 1 or n == 1 or m * n * k <= SMALL_PRODUCT:
+        if 1 in (m, n, k) or m * n * k <= SMALL_PRODUCT:
             return self._sum_of_products(node, a, b, (*batch, m, n, k))
         return _with_inputs(node, (_walkable(a), _walkable(b)))
 
