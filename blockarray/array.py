@@ -23,6 +23,8 @@ from .runtime.device import CPU, Device
 
 #: Depth of a recorded graph at which it is computed unasked.
 LIMIT = config.max_pending
+#: Bytes of a recorded array beyond which reading a small window computes the window alone.
+_LARGE = 64 << 20
 
 _new = object.__new__
 #: Held while a storage is made or its value is replaced, so that no thread's write is lost.
@@ -397,11 +399,18 @@ class Array:
         self._assign(*self._window(), shape, value)
 
     def _computed(self) -> Expr:
-        """The current value, computed.  A view's storage is computed whole, so that reading it again costs nothing."""
+        """The current value, computed.
+
+        A view's storage is computed whole, so that reading it again costs nothing, unless it is large beside the view.
+        """
         storage = self._storage
         e = self._expr if storage is None else storage.expr
         assert e is not None
         if e.op is not BUFFER and e.op is not SCALAR:
+            if storage is not None and e.nbytes > _LARGE and 16 * self.size < e.size:
+                e = self._read()
+                flush.evaluate([e])
+                return e
             flush.evaluate([e])
         return e if storage is None else self._read()
 
