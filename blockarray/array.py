@@ -407,12 +407,20 @@ class Array:
         e = self._expr if storage is None else storage.expr
         assert e is not None
         if e.op is not BUFFER and e.op is not SCALAR:
-            if storage is not None and e.nbytes > _LARGE and 16 * self.size < e.size:
+            if self._is_small_window():
                 e = self._read()
                 flush.evaluate([e])
                 return e
             flush.evaluate([e])
         return e if storage is None else self._read()
+
+    def _is_small_window(self) -> bool:
+        """Whether this is a small part of a large array that is not computed yet."""
+        storage = self._storage
+        if storage is None:
+            return False
+        e = storage.expr
+        return e.op is not BUFFER and e.nbytes > _LARGE and 16 * self.size < e.size
 
     def _host(self) -> np.ndarray:
         """The elements, read-only, and for the moment only."""

@@ -86,8 +86,8 @@ def is_shared(e: Expr) -> bool:
 
 
 def readonly(a: Array) -> np.ndarray:
-    """The array's memory as a read-only NumPy array."""
-    result = _exported(a)
+    """The array's memory as a read-only NumPy array; a copy of a small window of a large array that is not computed."""
+    result = host(a._computed()).copy() if a._is_small_window() else _exported(a)
     result.flags.writeable = False
     return result
 
