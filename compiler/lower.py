@@ -26,9 +26,23 @@ TILE = 8192
 ROW = 2048
 #: Side of a square tile where an input's rows are an output's columns.
 SQUARE = 64
+<<<<<<< /tmp/m/mine.py
 #: Rows this short are laid side by side in lanes.
 SHORT = 12
 #: Columns that a program reduces together: streamed, and bytes of a block that is walked again.
+=======
+#: A reduction is computed like a product if both its sides have this many positions, few values, and steps of at most
+#: this many additions.
+MANY = 16
+SIDE_VALUES = 3
+STEP_COST = 40
+#: Types that a panel of a product may hold beside each other.
+_PACKED = {
+    "f16": "f32", "bf16": "f32", "f32": "f32", "f64": "f64", "i32": "i32", "u32": "i32", "i64": "i64", "u64": "i64",
+}  # fmt: skip
+#: Columns that a program reduces together: streamed (whole rows, if they are split among programs), and bytes of a
+#: block that is walked again.
+>>>>>>> /tmp/m/cur.py
 COLUMNS = 1024
 RESIDENT_BYTES = 1 << 18
 
@@ -90,11 +104,12 @@ class _Lowering:
         self._split_axes()
         if self.group.product is None and self.group.root.op is not E.SCATTER:
             self._merge_axes()
+        self.contraction = self._contraction()
         self._choose_tiles()
         self._emit()
         self._finish_args()
         kernel = self.b.finish()
-        if self.group.product is not None:
+        if self.contraction is not None:
             kernel.attrs.update(schedule="gemm", team=True)
         return Lowered(kernel, self.args, self.programs, self.group.root.op is E.SCATTER, tuple(self.messages))
 
@@ -201,6 +216,77 @@ class _Lowering:
             self.parallel = self.parallel - {a, b} | {axis}
         self.axes = [axis if x is b else x for x in self.axes if x is not a]
 
+    # -- products -----------------------------------------------------------------------------------------------------
+    def _contraction(self) -> tuple[Axis | None, Axis | None, Axis | None] | None:
+        """The axes (m, k, n) of a product, or of a reduction over k that is computed like one.
+
+        Such a reduction's operand is made of values that depend on m or on n, not on both, so that each of them is read
+        many times.
+        """
+        group = self.group
+        if group.product is not None:
+            at = next(iter(self.ats[group.product]))
+            k = group.bound[group.product][0].find()
+            return at[-2].single(), k if k.size != 1 else None, at[-1].single()
+        if len(self.walks) != 1 or group.root.op in (PARTIAL, E.SCATTER):
+            return None
+        node, walk = self.walks[0].node, self.walks[0]
+        if len(walk.axes) != 1 or node.op.kind != "reduction" or node.op.combine is None:
+            return None
+        (k,) = walk.axes
+        packed = _PACKED.get(dtypes.name(node.dtype))
+        if packed is None or node.op.name in ("argmax", "argmin"):
+            return None
+        if not all(isinstance(a, Axis) for form in self.forms.values() for a in form.terms):
+            return None
+        if any(k in self._reach(out, canonical(group.output_index[out]), node) for out in group.outputs):
+            return None
+        operand = edges(group, node, walk.at)[0]
+        store = self.forms["store", group.root, canonical(group.output_index[group.root])]
+        large = sorted((a for a in self.parallel if a.size >= MANY), key=lambda a: abs(store.terms.get(a, 0)))
+        for n in large[:2]:
+            for m in large:
+                if m is not n and self._bilateral(*operand, m, n, packed):
+                    return m, k, n
+        return None
+
+    def _reach(self, node: Expr, at: At, stop: Expr | None = None) -> set[Axis]:
+        """The axes that a value depends on, not counting what is behind `stop`."""
+        at = canonical(at)
+        if node is stop:
+            return set()
+        if node not in self.group.nodes:
+            form = self.forms.get(("load", node, at)) or self.forms.get(("value", node, at))
+            return form.axes() if form is not None else set()
+        found: set[Axis] = set()
+        for producer, index in edges(self.group, node, at):
+            found |= self._reach(producer, index, stop)
+        return found
+
+    def _bilateral(self, node: Expr, at: At, m: Axis, n: Axis, packed: str) -> bool:
+        """Whether a value is made, by a few cheap operations, of ones that depend on m or on n and are packed alike."""
+        leaves: dict[tuple[Expr, At], set[Axis]] = {}
+        inner: dict[tuple[Expr, At], None] = {}
+        queue = [(node, canonical(at))]
+        while queue:
+            value = queue.pop()
+            if value in inner or value in leaves:
+                continue
+            axes = self._reach(*value)
+            if {m, n} <= axes and value[0].op.kind == "elementwise":
+                inner[value] = None
+                queue += [(p, canonical(i)) for p, i in edges(self.group, *value)]
+            elif value[0].op is not E.SCALAR:
+                leaves[value] = axes
+        sides = [sum(axis in axes for axes in leaves.values()) for axis in (m, n)]
+        return (
+            all(1 <= count <= SIDE_VALUES for count in sides)
+            and len(leaves) <= sum(sides)
+            and not any({m, n} <= axes for axes in leaves.values())
+            and all(_PACKED.get(dtypes.name(leaf.dtype)) == packed for leaf, _ in leaves)
+            and sum(x.op.cost for x, _ in inner) <= STEP_COST
+        )
+
     # -- grid and tiles -----------------------------------------------------------------------------------------------
     def _choose_tiles(self) -> None:
         """Set `tile` (axis -> block, or None: whole; outermost first) and `grid` (axes of one position a program)."""
@@ -208,12 +294,8 @@ class _Lowering:
         inner = [a for a in self.axes if a not in self.parallel]
         outer = [a for a in self.axes if a in self.parallel]
         self.tile: dict[Axis, int | None] = {}
-        if self.group.product is not None:
-            at = next(iter(self.ats[self.group.product]))
-            k = self.group.bound[self.group.product][0].find()
-            for axis in (at[-2].single(), k if k.size != 1 else None, at[-1].single()):
-                if axis is not None:
-                    self.tile[axis] = None
+        if self.contraction is not None:
+            self.tile = {axis: None for axis in self.contraction if axis is not None}
         elif self.group.root.op is E.SCATTER:
             # In the order of the value's elements.
             at = next(iter(self.ats[self.group.root]))
@@ -232,11 +314,16 @@ class _Lowering:
             lane = self._lane()
             length = prod(a.size for a in inner)
             self.tile = dict.fromkeys(inner)
+<<<<<<< /tmp/m/mine.py
             if outer and (lane in outer or (length <= SHORT and outer[-1].size > 4 * SHORT)):
                 if lane not in outer:
                     lane = outer[-1]
                 assert lane is not None
                 self.tile[lane] = self._columns(length)
+=======
+            if lane is not None and lane in outer:
+                self.tile[lane] = self._columns(lane, length)
+>>>>>>> /tmp/m/cur.py
         elif outer:
             lane = self._lane() or outer[-1]
             other = self._crossing(lane)
@@ -335,7 +422,7 @@ class _Lowering:
         if self.messages:
             self.b.param("errors", Type("i64", pointer=True))
             self.args.append(Arg("errors"))
-        if self.group.product is not None:
+        if self.contraction is not None:
             self.b.param("workspace", Type("i8", pointer=True))
             self.args.append(Arg("workspace"))
 

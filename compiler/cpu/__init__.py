@@ -12,7 +12,7 @@ __all__ = ["SYMBOL", "Target", "assembly", "compile", "host_target", "make_targe
 
 def text(kernel: ir.Kernel, target: Target) -> str:
     """The LLVM IR of a kernel."""
-    if kernel.attrs.get("schedule") == "gemm" and any(op.name == "dot" for op in kernel.body.ops):
+    if kernel.attrs.get("schedule") == "gemm" and any(op.name in ("dot", "reduce") for op in kernel.body.ops):
         return gemm.generate(kernel, target)
     return Codegen(kernel, target).module()
 

@@ -1,5 +1,8 @@
 """Matrix products: block IR with one `dot` -> an LLVM module, by blocking and packing.
 
+A `reduce` over k of an elementwise function of a[m, k] and b[k, n] takes the place of the dot in a generalised product,
+such as a table of distances.
+
 The operands are packed into panels that the inner loop reads in order (their prologues are applied on the way), k is
 cut into blocks whose panels stay in the L1 cache, and tiles of the result stay in registers.  One operand, the whole
 of it, is packed once and shared by the team; the other is packed by each thread as it needs it, a block at a time:
@@ -37,14 +40,17 @@ class Gemm:
         tile = tiles.tile
         self.bytes = tile.size * tile.parts
         # A panel of B and one of A fill the L1 cache, a block of A half of the L2 cache.
-        self.kc = max(64, target.l1 // ((tile.mr + tile.nr) * self.bytes) // 8 * 8)
+        a, b = tiles.a.bytes, tiles.b.bytes
+        self.kc = max(64, target.l1 // (tile.mr * a + tile.nr * b) // 8 * 8)
         if target.vector_bytes == 64:
             # Tiles this wide read panels slowly enough for the L2 cache: deeper blocks measured faster.
-            self.kc = max(64, 4096 // self.bytes)
-        self.mc = max(1, target.l2 // 2 // (self.kc * self.bytes) // tile.mr) * tile.mr
+            self.kc = max(64, 4096 // max(a, b))
+        self.mc = max(1, target.l2 // 2 // (self.kc * a) // tile.mr) * tile.mr
         self.nc = 4096 // tile.nr * tile.nr
         #: Columns of B that are packed at a time when A is shared.
         self.strip = max(1, 128 // tile.nr) * tile.nr
+        #: Bytes, for each step of k, of the operand that each thread packs for itself.
+        self.own = max(self.mc * a, self.strip * b)
 
     def module(self) -> str:
         functions = [
@@ -69,9 +75,9 @@ class Gemm:
         return t.cmp("sle", m, integer(self.mc))
 
     def _shared_bytes(self, t: Function, m: V, n: V, k: V) -> V:
-        tile = self.tiles.tile
-        extent = t.select(self._shares_a(t, m), t.round_up(m, tile.mr), t.round_up(n, tile.nr))
-        return t.round_up(t.mul(extent, k, self.bytes), 64)
+        a, b = self.tiles.a, self.tiles.b
+        bytes_a, bytes_b = (t.mul(t.round_up(x, side.panel), side.bytes) for x, side in ((m, a), (n, b)))
+        return t.round_up(t.mul(t.select(self._shares_a(t, m), bytes_a, bytes_b), k), 64)
 
     def _batches(self, t: Function, e: Emitter) -> V:
         count = integer(1)
@@ -90,7 +96,7 @@ class Gemm:
         _, m, n, k = self._sizes(t)
         tile = self.tiles.tile
         shares_a, depth = self._shares_a(t, m), self._depth(t, k)
-        packed = t.mul(depth, max(self.mc, self.strip) * self.bytes)
+        packed = t.mul(depth, self.own)
         rows = t.select(shares_a, t.round_up(m, tile.mr), integer(self.mc))
         columns = t.select(shares_a, integer(self.strip), t.min(t.round_up(n, tile.nr), integer(self.nc)))
         tiles = t.select(t.cmp("sgt", k, depth), t.mul(rows, columns), integer(tile.mr * tile.nr))
@@ -167,7 +173,7 @@ class Gemm:
             count = t.sub(t.min(end, extent), start)
 
             def body(_: V, k0: V, kc: V) -> None:
-                to = t.at(t["shared"], t.add(t.mul(k0, padded), t.mul(start, kc)), self.bytes)
+                to = t.at(t["shared"], t.add(t.mul(k0, padded), t.mul(start, kc)), side.bytes)
                 t.call(side.name, "void", [t["args"], t["program"], to, start, count, k0, kc])
 
             each_block(body)
@@ -189,7 +195,7 @@ class Gemm:
             m0, n0 = t.mul(t.rem(task, row_blocks), rows), t.mul(t.div(task, row_blocks), columns)
             height, breadth = t.min(rows, t.sub(m, m0)), t.min(columns, t.sub(n, n0))
             packed = t["scratch"]
-            tiles = t.at(packed, t.mul(depth, max(self.mc, self.strip)), self.bytes)
+            tiles = t.at(packed, t.mul(depth, self.own))
             stride = t.select(several, integer(tile.elements), integer(0))
 
             def body(number: V, k0: V, kc: V) -> None:
@@ -199,7 +205,8 @@ class Gemm:
                     t.call("gemm.pack_a", "void", [t["args"], t["program"], packed, m0, height, k0, kc])
                 extent = t.select(shares_a, m_padded, n_padded)
                 start = t.select(shares_a, m0, n0)
-                shared = t.at(t["shared"], t.add(t.mul(k0, extent), t.mul(start, kc)), self.bytes)
+                size = t.select(shares_a, integer(self.tiles.a.bytes), integer(self.tiles.b.bytes))
+                shared = t.at(t["shared"], t.mul(t.add(t.mul(k0, extent), t.mul(start, kc)), size))
                 a, b = t.select(shares_a, shared, packed), t.select(shares_a, packed, shared)
                 first = t.cmp("eq", number, integer(0))
                 last = t.cmp("eq", number, t.sub(blocks, integer(1)))

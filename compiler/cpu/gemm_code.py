@@ -221,7 +221,7 @@ class Emitter:
                     self.values[p] = from_memory(t, loaded, p.type.dtype)
             slot += 1 + pair
 
-    def _dtype(self, value: ir.Value) -> str:
+    def dtype(self, value: ir.Value) -> str:
         dtype = value.type.dtype
         return "f32" if self.excess and dtype in ("f16", "bf16") else dtype
 
@@ -251,7 +251,7 @@ class Emitter:
                 value = self._positions(where[str(result.type.extents[0])], wide)
             elif name == "cast":
                 source = op.operands[0]
-                value = convert(t, self.values[source], self._dtype(source), self._dtype(result))
+                value = convert(t, self.values[source], self.dtype(source), self.dtype(result))
             elif name == "dim_extent":
                 value = self.size(op.attrs["dim"])
             elif name == "dim_start":
@@ -259,8 +259,8 @@ class Emitter:
             elif name == "program_id":
                 value = self._program_id(op.attrs["axis"])
             else:
-                args, types = [self.values[x] for x in op.operands], [self._dtype(x) for x in op.operands]
-                value = math.emit(t, name, args, types, self._dtype(result), host_math())
+                args, types = [self.values[x] for x in op.operands], [self.dtype(x) for x in op.operands]
+                value = math.emit(t, name, args, types, self.dtype(result), host_math())
             self.values[result] = value
 
     def _program_id(self, number: int) -> V:

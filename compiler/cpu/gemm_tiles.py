@@ -2,6 +2,9 @@
 
 A panel holds a few rows of A (or columns of B) for one block of k: for each k, an element of each, for complex types
 the real parts and then the imaginary parts.  Missing rows and columns are zeros.
+
+A generalised product reduces f(a, b) over k instead, where a and b are what depends on (m, k) or on (k, n) alone: each
+side may have several such values, which a panel holds as it holds the parts of complex ones.
 """
 
 from __future__ import annotations
@@ -9,14 +12,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .. import dtypes, ir
-from ..llvm.convert import Register, memory_type
+from .. import dtypes, ir, ops
+from ..llvm import math
+from ..llvm.convert import Register, constant, memory_type
 from ..llvm.text import V, lanes, vector
-from .gemm_code import I1, I64, PTR, Emitter, Function, integer, slice_of
+from .gemm_code import I1, I64, PTR, Emitter, Function, integer, is_scalar, slice_of
+from .libmvec import host_math
 from .target import Target
 
-#: Steps of k in a trip of the innermost loop.
+#: Steps of k in a trip of the innermost loop, if a step is at most `BRIEF` ops an element.
 UNROLL = 4
+BRIEF = 6
 #: Bytes of a cache line.
 LINE = 64
 #: Rows by which packing fetches ahead: its steps from row to row are too long for the hardware to foresee.
@@ -67,10 +73,17 @@ class Side:
     """An operand of the product: the block IR value, its dim beside k, and how wide its panels are."""
 
     name: str
-    value: ir.Value
+    values: tuple[ir.Value, ...]
     dim: str
     depth: str
     panel: int
+    #: Elements that a panel holds of each position, and their bytes.
+    parts: int
+    bytes: int
+
+
+def _registers(register: Register) -> tuple[V, ...]:
+    return (register,) if isinstance(register, V) else register
 
 
 def _along_depth(side: Side, ops: Sequence[ir.Op]) -> bool:
@@ -118,17 +131,41 @@ class Tiles:
     """Generates the functions for one kernel."""
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
-        (dot,) = [op for op in kernel.body.ops if op.name == "dot"]
+        (root,) = [op for op in kernel.body.ops if op.name in ("dot", "reduce")]
         self.kernel = kernel
         self.target = target
-        self.dot = dot
-        self.dtype = dot.result.type.dtype
+        self.root = root
+        self.dtype = root.result.type.dtype
         self.tile = register_tile(self.dtype, target)
-        a, b = dot.operands
-        self.m, self.k = map(str, a.type.extents)
-        self.n = str(b.type.extents[1])
-        self.a = Side("gemm.pack_a", a, self.m, self.k, self.tile.mr)
-        self.b = Side("gemm.pack_b", b, self.n, self.k, self.tile.nr)
+        #: The ops of a step of k, between the sides' values and the reduction.
+        self.inner: list[ir.Op] = []
+        if root.name == "dot":
+            a, b = root.operands
+            self.m, self.k = map(str, a.type.extents)
+            self.n = str(b.type.extents[1])
+            values = ((a,), (b,))
+        else:
+            self.m, self.k, self.n = map(str, root.operands[0].type.extents)
+            values = self._generalised(root.operands[0])
+            row = ops.TABLE[root.attrs["kind"]]
+            assert row.combine is not None and row.identity is not None
+            self.combiner, self.identity = row.combine, row.identity(self.dtype)
+        self.unroll = UNROLL if len(self.inner) <= BRIEF else 1
+        self.a = self._side("gemm.pack_a", values[0], self.m, self.tile.mr)
+        self.b = self._side("gemm.pack_b", values[1], self.n, self.tile.nr)
+
+    def _side(self, name: str, values: tuple[ir.Value, ...], dim: str, panel: int) -> Side:
+        parts = len(values) * self.tile.parts
+        return Side(name, values, dim, self.k, panel, parts, parts * self.tile.size)
+
+    def _generalised(self, value: ir.Value) -> tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]:
+        """Find the ops over both m and n, and the values of each side that they read."""
+        both = {self.m, self.n}
+        self.inner = [op for op in slice_of([value], self.kernel.body) if both <= {*op.result.type.extents}]
+        made = {op.result for op in self.inner}
+        read = dict.fromkeys(x for op in self.inner for x in op.operands if x not in made and x.type.extents)
+        a = tuple(x for x in read if self.m in x.type.extents)
+        return a, tuple(x for x in read if x not in a)
 
     # -- packing ------------------------------------------------------------------------------------------------------
     def pack(self, side: Side) -> Function:
@@ -136,10 +173,10 @@ class Tiles:
         params = {"args": PTR, "program": I64, "to": PTR, "start": I64, "count": I64, "k0": I64, "kc": I64}
         t = Function(side.name, "void", params, "internal")
         tile, panel = self.tile, side.panel
-        size, parts, width = tile.size, tile.parts, tile.width
-        ops = slice_of([side.value], self.kernel.body)
-        e = Emitter(t, self.kernel, self.target, ops, [side.value] if not ops else ())
-        depth = _along_depth(side, ops)
+        size, parts, width = tile.size, side.parts, tile.width
+        needed = slice_of(side.values, self.kernel.body)
+        e = Emitter(t, self.kernel, self.target, needed)
+        depth = _along_depth(side, needed)
         step = width if depth else 1
         k0, kc, start, count = t["k0"], t["kc"], t["start"], t["count"]
         groups = range(0, panel, width)
@@ -165,7 +202,7 @@ class Tiles:
             with t.for_(integer(0), valid) as rows, t.for_(bulk, kc) as ks:
                 e.run(None, {side.dim: t.add(first, rows.index), side.depth: t.add(k0, ks.index)})
                 column = t.add(t.mul(ks.index, panel * parts), rows.index)
-                for i, x in enumerate(self._parts(t, e.values[side.value], 0)):
+                for i, x in enumerate(self._parts(e, side, 0)):
                     t.store(x, t.at(to, t.add(column, integer(i * panel)), size), size)
         t.line("ret void")
         return t
@@ -173,7 +210,7 @@ class Tiles:
     def _pack_across(self, e: Emitter, side: Side, whole: V) -> None:
         """Pack the first `whole` positions, a few panels at a time so that long pieces of rows are read."""
         t, tile, panel = e.t, self.tile, side.panel
-        per_k = tile.size * tile.parts
+        per_k = side.bytes
         with t.for_(integer(0), whole, panel * TOGETHER) as spans, t.for_(integer(0), t["kc"]) as ks:
             position = t.add(t["k0"], ks.index)
             end = t.min(whole, t.add(spans.index, integer(panel * TOGETHER)))
@@ -185,19 +222,19 @@ class Tiles:
                 to = t.at(t["to"], t.add(t.mul(panels.index, t["kc"]), t.mul(ks.index, panel)), per_k)
                 for j in range(0, panel, tile.width):
                     e.run(None, {side.dim: t.add(first, integer(j)), side.depth: position}, side.dim, tile.width)
-                    for i, x in enumerate(self._parts(t, e.values[side.value], tile.width)):
+                    for i, x in enumerate(self._parts(e, side, tile.width)):
                         self._put(t, x, t.at(to, integer(i * panel + j), tile.size), min(tile.width, panel - j))
 
     def _pack_depth(self, e: Emitter, side: Side, first: V, position: V, row: V) -> None:
         """`width` steps of k of a whole panel whose memory is consecutive along k."""
         t, tile, panel = e.t, self.tile, side.panel
-        width, size, parts = tile.width, tile.size, tile.parts
+        width, size, parts = tile.width, tile.size, side.parts
         for j in range(0, panel, width):
             count = min(width, panel - j)
             vectors: list[list[V]] = [[] for _ in range(parts)]
             for r in range(count):
                 e.run(None, {side.dim: t.add(first, integer(j + r)), side.depth: position}, side.depth, width)
-                for i, x in enumerate(self._parts(t, e.values[side.value], width)):
+                for i, x in enumerate(self._parts(e, side, width)):
                     vectors[i].append(x)
             for i, part in enumerate(vectors):
                 part += [V("poison", tile.vector)] * (width - count)
@@ -209,14 +246,16 @@ class Tiles:
             x = t.shuffle(x, V("poison", x.ty), range(count))
         t.store(x, to, self.tile.size)
 
-    def _parts(self, t: Function, value: Register, width: int) -> tuple[V, ...]:
-        """A value in registers as the parts that a panel holds."""
-        if not isinstance(value, V):
-            return tuple(t.splat(x, width) for x in value)
-        value = t.splat(value, width)
-        if self.tile.element == "i32" and value.ty != vector("i32", width):
-            value = t.cast("zext", value, "i32")
-        return (value,)
+    def _parts(self, e: Emitter, side: Side, width: int) -> list[V]:
+        """A side's values in registers as the parts that a panel holds."""
+        t, found = e.t, []
+        for register in (e.values[x] for x in side.values):
+            for x in _registers(register):
+                x = t.splat(x, width)
+                if self.tile.element == "i32" and x.ty != vector("i32", width):
+                    x = t.cast("zext", x, "i32")
+                found.append(x)
+        return found
 
     # -- the product --------------------------------------------------------------------------------------------------
     def multiply(self) -> Function:
@@ -232,37 +271,38 @@ class Tiles:
         t = Function("gemm.multiply", "void", params, "internal")
         tile = self.tile
         stores = [op for op in self.kernel.body.ops if op.name == "store_view"]
-        needed = slice_of([x for op in stores for x in op.operands], self.kernel.body, self.dot.result)
+        needed = slice_of([x for op in stores for x in op.operands], self.kernel.body, self.root.result)
         after = [op for op in self.kernel.body.ops if op in stores or op in needed]
-        e = Emitter(t, self.kernel, self.target, after)
+        e = Emitter(t, self.kernel, self.target, [*self.inner, *after])
+        after = [op for op in after if not is_scalar(op)]
         e.excess = True
         kc, size = t["kc"], tile.size
         with t.for_(integer(0), t["columns"], tile.nr, [t["tiles"]]) as js:
-            b = t.at(t["b"], t.mul(js.index, kc), size * tile.parts)
+            b = t.at(t["b"], t.mul(js.index, kc), self.b.bytes)
             columns = t.min(integer(tile.nr), t.sub(t["columns"], js.index))
             column = t.add(t["n0"], js.index)
             with t.for_(integer(0), t["rows"], tile.mr, js.carried) as is_:
                 to = is_.carried[0]
-                a = t.at(t["a"], t.mul(is_.index, kc), size * tile.parts)
+                a = t.at(t["a"], t.mul(is_.index, kc), self.a.bytes)
                 with t.if_(t["last"]):
                     self._prefetch(e, t.add(t["m0"], is_.index), column)
                 for line in range(0, tile.elements * size, LINE):
                     t.prefetch(t.at(to, integer(line)), write=True)
                 # The first tiles of a panel fetch the next panel, a quarter each.
                 quarter = t.min(t.div(is_.index, tile.mr), integer(QUARTERS))
-                panel = t.mul(kc, tile.nr * size * tile.parts)
+                panel = t.mul(kc, tile.nr * self.b.bytes)
                 ahead = t.add(panel, t.mul(quarter, t.div(panel, QUARTERS)))
-                sums = self._accumulate(t, a, b, kc, t.at(b, ahead))
+                sums = self._accumulate(e, a, b, kc, t.at(b, ahead))
                 places = [t.at(to, integer(i * tile.width), size) for i in range(len(sums))]
                 with t.if_else(t["first"]) as branch:
                     for x, place in zip(sums, places):
                         t.store(x, place, size)
                     next(branch)
                     for x, place in zip(sums, places):
-                        t.store(self._sum(t, x, t.load(place, tile.vector, size)), place, size)
+                        t.store(self._sum(e, t.load(place, tile.vector, size), x), place, size)
                 with t.if_(t["last"]):
                     rows = t.min(integer(tile.mr), t.sub(t["rows"], is_.index))
-                    self._epilogue(e, to, t.add(t["m0"], is_.index), rows, column, columns)
+                    self._epilogue(e, after, to, t.add(t["m0"], is_.index), rows, column, columns)
                 is_.next = [t.at(to, t["stride"], size)]
             js.next = is_.carried
         t.line("ret void")
@@ -277,30 +317,35 @@ class Tiles:
                     for j in (0, tile.nr - 1):
                         e.prefetch(op, {self.m: t.add(row, integer(r)), self.n: t.add(column, integer(j))})
 
-    def _accumulate(self, t: Function, a: V, b: V, kc: V, ahead: V) -> list[V]:
+    def _accumulate(self, e: Emitter, a: V, b: V, kc: V, ahead: V) -> list[V]:
         """The products of two panels, row by row; within a row the real vectors, then the imaginary ones."""
-        tile = self.tile
+        t, tile = e.t, self.tile
         per_row = tile.nr * tile.parts // tile.width
-        zeros = [V("zeroinitializer", tile.vector)] * (tile.mr * per_row)
+        zero = V("zeroinitializer", tile.vector)
+        if self.root.name == "reduce":
+            (zero,) = _registers(constant(t, self.identity, e.dtype(self.root.result), tile.width))
+        loads = self.b.parts * tile.nr // tile.width
 
         def step(sums: Sequence[V], a: V, b: V, k: int) -> list[V]:
             sums, out = list(sums), []
             bs = [
-                t.load(t.at(b, integer((k * per_row + v) * tile.width), tile.size), tile.vector, tile.size)
-                for v in range(per_row)
+                t.load(t.at(b, integer((k * loads + v) * tile.width), tile.size), tile.vector, tile.size)
+                for v in range(loads)
             ]
             for r in range(tile.mr):
                 x = [
                     t.splat(
                         t.load(
-                            t.at(a, integer((k * tile.parts + i) * tile.mr + r), tile.size), tile.element, tile.size
+                            t.at(a, integer((k * self.a.parts + i) * tile.mr + r), tile.size), tile.element, tile.size
                         ),
                         tile.width,
                     )
-                    for i in range(tile.parts)
+                    for i in range(self.a.parts)
                 ]
                 row = sums[r * per_row : (r + 1) * per_row]
-                if tile.parts == 1:
+                if self.root.name == "reduce":
+                    out += [self._combine(e, x, bs[v::per_row], s) for v, s in enumerate(row)]
+                elif tile.parts == 1:
                     out += [self._mac(t, x[0], y, s) for y, s in zip(bs, row)]
                 else:
                     real = self._mac(t, x[0], bs[0], row[0])
@@ -308,23 +353,42 @@ class Tiles:
                     out += [self._mac(t, t.fneg(x[1]), bs[1], real), self._mac(t, x[1], bs[0], imag)]
             return out
 
-        bulk = t.bin("and", kc, integer(-UNROLL))
-        per_k = tile.size * tile.parts
-        with t.for_(integer(0), bulk, UNROLL, [a, b, ahead, *zeros]) as unrolled:
+        unroll = self.unroll
+        bulk = t.bin("and", kc, integer(-unroll))
+        with t.for_(integer(0), bulk, unroll, [a, b, ahead, *[zero] * (tile.mr * per_row)]) as unrolled:
             a, b, ahead, *sums = unrolled.carried
-            fetched = UNROLL * tile.nr * per_k // QUARTERS
+            fetched = unroll * tile.nr * self.b.bytes // QUARTERS
             for line in range(0, fetched, LINE):
                 t.prefetch(t.at(ahead, integer(line)), locality=2)
-            for k in range(UNROLL):
+            for k in range(unroll):
                 sums = step(sums, a, b, k)
-            a, b = t.at(a, integer(UNROLL * tile.mr), per_k), t.at(b, integer(UNROLL * tile.nr), per_k)
+            a = t.at(a, integer(unroll * tile.mr), self.a.bytes)
+            b = t.at(b, integer(unroll * tile.nr), self.b.bytes)
             unrolled.next = [a, b, t.at(ahead, integer(fetched)), *sums]
         a, b, _, *sums = unrolled.carried
+        if unroll == 1:
+            return sums
         with t.for_(bulk, kc, 1, [a, b, *sums]) as rest:
             a, b, *sums = rest.carried
             sums = step(sums, a, b, 0)
-            rest.next = [t.at(a, integer(tile.mr), per_k), t.at(b, integer(tile.nr), per_k), *sums]
+            a, b = t.at(a, integer(tile.mr), self.a.bytes), t.at(b, integer(tile.nr), self.b.bytes)
+            rest.next = [a, b, *sums]
         return rest.carried[2:]
+
+    def _combine(self, e: Emitter, a: Sequence[V], b: Sequence[V], total: V) -> V:
+        """One step of a generalised product, from the sides' values in vectors."""
+        *before, last = self.inner
+        e.values.update(zip((*self.a.values, *self.b.values), (*a, *b), strict=True))
+        e.run(before, {}, self.n, self.tile.width)
+        if last.name in ("multiply", "square") and self.combiner == "add" and self.dtype in dtypes.FLOAT:
+            return self._mac(e.t, e.scalar(last.operands[0]), e.scalar(last.operands[-1]), total)
+        e.run([last], {}, self.n, self.tile.width)
+        return self._join(e, total, e.scalar(last.result))
+
+    def _join(self, e: Emitter, a: V, b: V) -> V:
+        dtype = e.dtype(self.root.result)
+        (joined,) = _registers(math.emit(e.t, self.combiner, [a, b], [dtype, dtype], dtype, host_math()))
+        return joined
 
     def _mac(self, t: Function, a: V, b: V, total: V) -> V:
         if self.dtype == "bool":
@@ -333,24 +397,28 @@ class Tiles:
             return t.bin("add", total, t.bin("mul", a, b))
         return t.fma(a, b, total) if self.tile.fused else t.bin("fadd", total, t.bin("fmul", a, b))
 
-    def _sum(self, t: Function, a: V, b: V) -> V:
+    def _sum(self, e: Emitter, a: V, b: V) -> V:
+        if self.root.name == "reduce":
+            return self._join(e, a, b)
         if self.dtype == "bool":
-            return t.bin("or", a, b)
-        return t.bin("fadd" if self.tile.element in ("float", "double") else "add", a, b)
+            return e.t.bin("or", a, b)
+        return e.t.bin("fadd" if self.tile.element in ("float", "double") else "add", a, b)
 
-    def _epilogue(self, e: Emitter, sums: V, row: V, rows: V, column: V, columns: V) -> None:
-        """Take the tile at `sums` through the ops after the dot."""
+    def _epilogue(
+        self, e: Emitter, after: Sequence[ir.Op], sums: V, row: V, rows: V, column: V, columns: V
+    ) -> None:
+        """Take the tile at `sums` through the ops after the product."""
         t, width = e.t, self.tile.width
         bulk = t.bin("and", columns, integer(-width))
         with t.for_(integer(0), rows) as rs:
             for lower, upper, step in ((integer(0), bulk, width), (bulk, columns, 1)):
                 lane_width = width if step == width else 0
                 with t.for_(lower, upper, step) as cs:
-                    e.values[self.dot.result] = self._result(t, sums, rs.index, cs.index, lane_width)
-                    e.run(None, {self.m: t.add(row, rs.index), self.n: t.add(column, cs.index)}, self.n, lane_width)
+                    e.values[self.root.result] = self._result(t, sums, rs.index, cs.index, lane_width)
+                    e.run(after, {self.m: t.add(row, rs.index), self.n: t.add(column, cs.index)}, self.n, lane_width)
 
     def _result(self, t: Function, sums: V, row: V, column: V, width: int) -> Register:
-        """The dot's value at a position of a tile, in registers."""
+        """The product's value at a position of a tile, in registers."""
         tile = self.tile
         ty = vector(tile.element, width)
         place = t.add(t.mul(row, tile.nr * tile.parts), column)
