@@ -26,11 +26,8 @@ TILE = 8192
 ROW = 2048
 #: Side of a square tile where an input's rows are an output's columns.
 SQUARE = 64
-<<<<<<< /tmp/m/mine.py
 #: Rows this short are laid side by side in lanes.
 SHORT = 12
-#: Columns that a program reduces together: streamed, and bytes of a block that is walked again.
-=======
 #: A reduction is computed like a product if both its sides have this many positions, few values, and steps of at most
 #: this many additions.
 MANY = 16
@@ -40,9 +37,7 @@ STEP_COST = 40
 _PACKED = {
     "f16": "f32", "bf16": "f32", "f32": "f32", "f64": "f64", "i32": "i32", "u32": "i32", "i64": "i64", "u64": "i64",
 }  # fmt: skip
-#: Columns that a program reduces together: streamed (whole rows, if they are split among programs), and bytes of a
-#: block that is walked again.
->>>>>>> /tmp/m/cur.py
+#: Columns that a program reduces together: streamed, and bytes of a block that is walked again.
 COLUMNS = 1024
 RESIDENT_BYTES = 1 << 18
 
@@ -314,16 +309,11 @@ class _Lowering:
             lane = self._lane()
             length = prod(a.size for a in inner)
             self.tile = dict.fromkeys(inner)
-<<<<<<< /tmp/m/mine.py
             if outer and (lane in outer or (length <= SHORT and outer[-1].size > 4 * SHORT)):
                 if lane not in outer:
                     lane = outer[-1]
                 assert lane is not None
                 self.tile[lane] = self._columns(length)
-=======
-            if lane is not None and lane in outer:
-                self.tile[lane] = self._columns(lane, length)
->>>>>>> /tmp/m/cur.py
         elif outer:
             lane = self._lane() or outer[-1]
             other = self._crossing(lane)
