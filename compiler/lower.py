@@ -37,8 +37,10 @@ STEP_COST = 40
 _PACKED = {
     "f16": "f32", "bf16": "f32", "f32": "f32", "f64": "f64", "i32": "i32", "u32": "i32", "i64": "i64", "u64": "i64",
 }  # fmt: skip
-#: Columns that a program reduces together: streamed, and bytes of a block that is walked again.
+#: Columns that a program reduces together: streamed (whole rows, if they are split among programs), and bytes of a
+#: block that is walked again.
 COLUMNS = 1024
+WHOLE_COLUMNS = 4096
 RESIDENT_BYTES = 1 << 18
 
 
@@ -304,7 +306,7 @@ class _Lowering:
             walked = sorted({*inner, split}, key=self._stride, reverse=True)
             self.tile = {a: block if a is split else None for a in walked}
             if lane is not None and lane in outer and lane is not split:
-                self.tile[lane] = COLUMNS
+                self.tile[lane] = WHOLE_COLUMNS
         elif inner:
             lane = self._lane()
             length = prod(a.size for a in inner)
@@ -313,7 +315,7 @@ class _Lowering:
                 if lane not in outer:
                     lane = outer[-1]
                 assert lane is not None
-                self.tile[lane] = self._columns(length)
+                self.tile[lane] = self._columns(lane, length)
         elif outer:
             lane = self._lane() or outer[-1]
             other = self._crossing(lane)
@@ -326,14 +328,14 @@ class _Lowering:
                 self.tile = {lane: TILE if not rest else ROW}
         self.grid = [a for a in outer if a not in self.tile]
 
-    def _columns(self, length: int) -> int:
-        """Positions of a parallel lane axis that a program takes, above `length` walked positions."""
+    def _columns(self, lane: Axis, length: int) -> int:
+        """Positions of the parallel lane axis that a program takes, above `length` walked positions."""
         passes = sum(w.node.op.kind != "scan" for w in self.walks)
         resident = passes > 1 or any(
             len(self.ats[n]) and n.shape for n in self.group.outputs if n not in self._walked()
         )
         if not resident:
-            return COLUMNS
+            return COLUMNS if lane.size < 8 * WHOLE_COLUMNS else WHOLE_COLUMNS
         size = max(n.dtype.itemsize for n in self.group.nodes)
         block = COLUMNS
         while block > 64 and block * size * _bucket(length) > RESIDENT_BYTES:

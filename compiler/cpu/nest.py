@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Rows of a reduction over an outer axis that are joined in registers before memory sees them; of a sum, rows whose sum
 #: is in an accumulator of its own.
-ROWS, MORE_ROWS = 16, (16 * 512, 512)
+ROWS, MORE_ROWS = 8, (16 * 512, 512)
 #: A sum of so many vectors goes to an accumulator of its own, so many such sums to the next one, and so on.
 CHUNKS = (16**4, 16**3, 16**2, 16)
 #: Work (in additions) from which a loop's body is not copied for the last vector: every vector is tested instead.
