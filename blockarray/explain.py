@@ -37,7 +37,7 @@ class KernelInfo:
         if isinstance(step, plan.KernelStep):
             self.kind = "kernel"
             self.ops, self.inputs, self.outputs, self.cuts = step.ops, step.inputs, step.outputs, step.cuts
-            self.bytes, self.flops, self.programs, self.ir = step.bytes, step.flops, step.lowered.programs, step.key
+            self.bytes, self.flops, self.programs, self.ir = step.bytes, step.flops, step.programs, step.key
         else:
             self.kind = "library call"
             self.ops, self.cuts, self.flops, self.programs, self.ir = [step.name], [], 0, 1, ""

@@ -17,6 +17,7 @@ from .compiler import dtypes, interpreter, plan
 from .compiler.expr import BUFFER, VIEW, Expr
 from .compiler.fusion import Policy
 from .compiler.plan import HostStep, KernelStep, Plan
+from .compiler.prepare import postorder
 from .kernels import Code, code_for
 from .runtime import profiler, threads
 from .runtime.config import config
@@ -64,12 +65,6 @@ def evaluate(exprs: Sequence[Expr]) -> None:
                 debug.planned(graph, made)
             ready = _plans[graph.key] = Ready(made)
         ready.run(graph.nodes)
-
-
-def clear_plans() -> None:
-    """Forget all launch plans (the kernels stay)."""
-    with lock:
-        _plans.clear()
 
 
 class Ready:
@@ -122,7 +117,7 @@ class _Launch:
 
     def __init__(self, step: KernelStep) -> None:
         self.step = step
-        kernel = step.lowered.kernel
+        kernel = step.kernel
         self.code: Code = code_for(step.key, kernel)
         self.template: list[Any] = []
         #: (place, slot, byte offset); (place, position of the UPDATE, bytes of an element); (place, position).
@@ -135,10 +130,10 @@ class _Launch:
         self.frees = step.frees
         self.errors: np.ndarray | None = None
         self.workspace = -1
-        self.programs = step.lowered.programs
+        self.programs = step.programs
         self.team = bool(kernel.attrs.get("team"))
         #: Most threads to use; 0: all.
-        self.threads = 1 if step.lowered.serial else threads.num_threads() if self.team else 0
+        self.threads = 1 if step.serial else threads.num_threads() if self.team else 0
         layout = "="
         for p, arg in zip(kernel.params, step.args, strict=True):
             place = len(self.template)
@@ -201,7 +196,7 @@ class _Launch:
         for slot in self.frees:
             memory[slot] = None
         if self.errors is not None and self.errors[0]:
-            message = self.step.lowered.messages[int(self.errors[0]) - 1]
+            message = self.step.messages[int(self.errors[0]) - 1]
             self.errors[0] = 0
             raise IndexError(message)
 
@@ -303,7 +298,7 @@ def bound(expr: Expr) -> None:
     place of the repeat each time, so that it makes one plan and one set of kernels.
     """
     with lock:
-        nodes = _pending(expr)
+        nodes = postorder([expr])
         marked = config.max_pending - _SLACK
         large = [x for n in nodes for x in n.inputs if x.op is BUFFER and x.depth == marked]
         for leaf in large:
@@ -320,26 +315,6 @@ def bound(expr: Expr) -> None:
         for node in later:
             if node.inputs:
                 node.depth = 1 + max([x.depth for x in node.inputs])
-
-
-def _pending(root: Expr) -> list[Expr]:
-    """The recorded nodes behind root, producers first."""
-    done: set[Expr] = set()
-    order: list[Expr] = []
-    stack = [root] if root.inputs else []
-    while stack:
-        node = stack[-1]
-        if node in done:
-            stack.pop()
-            continue
-        waiting = [x for x in node.inputs if x.inputs and x not in done]
-        if waiting:
-            stack.extend(waiting)
-        else:
-            done.add(node)
-            order.append(node)
-            stack.pop()
-    return order
 
 
 def _crossing(nodes: list[Expr], cut: int) -> list[Expr]:

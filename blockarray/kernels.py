@@ -76,8 +76,3 @@ def _compiler_version() -> str:
     for path in sorted(folder.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def forget() -> None:
-    """Drop loaded code, so that kernels come from disk or are compiled again."""
-    _loaded.clear()

@@ -193,23 +193,23 @@ class Partitioner:
                 if reason is None:
                     return
                 group.cuts.append((node, reason))
-            elif readers and node not in self.roots and pure_elementwise(node):
-                # Read by several groups: compute it again in each if that is cheaper than memory.
-                repeated = self.cost[node] * (len(readers) - 1)
-                if repeated <= self.policy.recompute_per_byte * node.dtype.itemsize and self.reads[node] <= 1:
-                    left = {g: u for g, u in readers.items() if self._join(node, g, u, False) is not None}
-                    if not left:
-                        return
-                    readers = left
-                for group in readers:
-                    group.cuts.append((node, "read by several kernels"))
             elif readers:
+                if self._repeatable(node, len(readers)):
+                    readers = {g: u for g, u in readers.items() if self._join(node, g, u, False) is not None}
+                    if not readers:
+                        return
                 for group in readers:
                     group.cuts.append((node, "read by several kernels"))
         elif node.op is PARTIAL:
             for group in readers:
                 group.cuts.append((node, "the blocks of a long walk"))
         self._start(node)
+
+    def _repeatable(self, node: Expr, readers: int) -> bool:
+        """Whether computing node again in each of several groups is cheaper than memory."""
+        if node in self.roots or not pure_elementwise(node) or self.reads[node] > 1:
+            return False
+        return self.cost[node] * (readers - 1) <= self.policy.recompute_per_byte * node.dtype.itemsize
 
     # -- groups side by side ------------------------------------------------------------------------------------------
     def _merge_readers(self, node: Expr, readers: dict[Group, list[At]]) -> dict[Group, list[At]]:
@@ -309,25 +309,21 @@ class Partitioner:
     def _add(self, node: Expr, group: Group, ats: list[At]) -> None:
         group.nodes[node] = None
         op = node.op
+        walks = op.kind in ("reduction", "scan") or op is PARTIAL
+        group.reduces += walks
         if op.kind == "reduction":
-            if node not in group.bound:
-                group.bound[node] = tuple(Axis(node.inputs[0].shape[k]) for k in node.attrs)
+            group.bound[node] = tuple(Axis(node.inputs[0].shape[k]) for k in node.attrs)
             for axis in group.bound[node]:
                 others = tuple(Index.axis(a) for a in group.bound[node] if a is not axis)
                 group.owners[axis] = [ats[0] + others]
-            group.reduces += 1
             group.parallel &= axes_of(ats[0])
         elif op.kind == "scan":
-            group.reduces += 1
             group.parallel -= ats[0][node.attrs].axes()
             group.parallel &= axes_of(ats[0])
-        elif op is PARTIAL:
-            group.reduces += 1
         elif op is E.DOT:
             group.product = node
             group.bound[node] = (Axis(node.inputs[0].shape[-1]),)
             group.owners[group.bound[node][0]] = [ats[0]]
-        walks = op.kind in ("reduction", "scan") or op is PARTIAL
         for at in ats:
             for producer, index in edges(group, node, at):
                 if walks:
@@ -550,7 +546,7 @@ class Partitioner:
         if not group.extra:
             return
         moved = sum(o.nbytes for o in group.outputs)
-        moved += sum(_touched(x) for x in group.uses if x not in group.nodes)
+        moved += sum(touched(x) for x in group.uses if x not in group.nodes)
         for node in group.extra:
             if node.nbytes <= moved:
                 group.outputs.append(node)
@@ -559,7 +555,7 @@ class Partitioner:
                 group.cuts.append((node, "held, but larger than what the kernel moves: computed again if asked for"))
 
 
-def _touched(node: Expr) -> int:
+def touched(node: Expr) -> int:
     """Bytes of memory behind an input."""
     if node.op is E.BUFFER:
         return prod(n for n, s in zip(node.shape, node.attrs[2], strict=True) if s) * node.dtype.itemsize

@@ -12,8 +12,9 @@ from typing import Any
 
 from . import expr as E
 from .expr import Expr
-from .fusion import COPY, PARTIAL, Group, Partitioner, Policy
-from .lower import Lowered, lower
+from .fusion import COPY, PARTIAL, Group, Partitioner, Policy, touched
+from .ir import Kernel
+from .lower import lower
 from .ops import LITERAL_EXPONENTS, TABLE
 from .prepare import EMPTY, Prepared, prepare
 from .printer import text
@@ -164,7 +165,12 @@ class KernelStep:
 
     name: str
     key: str
-    lowered: Lowered
+    kernel: Kernel
+    #: Programs of the linear grid, and whether one thread runs them in order.
+    programs: int
+    serial: bool
+    #: What a failed check says, by its number.
+    messages: tuple[str, ...]
     args: list[tuple[Any, ...]]
     writes: list[tuple[int, int]]
     reads: list[int]
@@ -364,9 +370,8 @@ class _Assembly:
                 args.append(("value", arg.node.attrs) if position is None else ("scalar", position))
             else:
                 args.append((arg.kind,))
-        lowered.args.clear()  # a plan outlives the graph
         inputs = [x for x in g.uses if x not in g.nodes and x.op not in (E.SCALAR, E.IOTA)]
-        moved = sum(_bytes(x) for x in inputs) + sum(
+        moved = sum(touched(x) for x in inputs) + sum(
             (o.inputs[1] if o.op in (E.UPDATE, E.SCATTER) else o).nbytes for o in g.outputs
         )
         flops = sum(n.op.cost * n.size for n in g.nodes)
@@ -374,7 +379,8 @@ class _Assembly:
             flops += 2 * g.product.size * g.product.inputs[0].shape[-1]
         ops = [n.op.name for n in reversed(g.nodes)]
         return KernelStep(
-            name, text(lowered.kernel), lowered, args, writes, [self._slot(x) for x in inputs], moved, flops, ops,
+            name, text(lowered.kernel), lowered.kernel, lowered.programs, lowered.serial, lowered.messages, args,
+            writes, [self._slot(x) for x in inputs], moved, flops, ops,
             [_spell(x) for x in inputs], [_spell(o) for o in g.outputs],
             [f"{_spell(n)} ({n.op.name}): {why}" for n, why in g.cuts],
         )  # fmt: skip
@@ -409,15 +415,6 @@ class _Assembly:
         for slot, i in last.items():
             if slot not in kept:
                 steps[i].frees.append(slot)
-
-
-def _bytes(node: Expr) -> int:
-    if node.op is E.BUFFER:
-        n = 1
-        for extent, stride in zip(node.shape, node.attrs[2], strict=True):
-            n *= extent if stride else 1
-        return n * node.dtype.itemsize
-    return node.nbytes
 
 
 def _name(g: Group) -> str:

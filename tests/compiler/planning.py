@@ -67,11 +67,11 @@ def run(*roots: Expr, policy: Policy | None = None) -> list[np.ndarray]:
         memory[slot], start[slot] = graph.nodes[position].attrs[0].array, graph.nodes[position].attrs[1]
     for step in made.steps:
         assert isinstance(step, plan.KernelStep)
-        verifier.verify(step.lowered.kernel)
+        verifier.verify(step.kernel)
         for slot, nbytes in step.writes:
             memory[slot] = np.full(nbytes, 0xAB, np.uint8)
         args: list[Any] = []
-        for p, arg in zip(step.lowered.kernel.params, step.args, strict=True):
+        for p, arg in zip(step.kernel.params, step.args, strict=True):
             if arg[0] == "int":
                 args.append(arg[1])
             elif arg[0] == "pointer":
@@ -84,9 +84,9 @@ def run(*roots: Expr, policy: Policy | None = None) -> list[np.ndarray]:
                 args.append(arg[1])
             else:
                 args.append(np.zeros(4096, np.int64 if arg[0] == "errors" else np.int8))
-        failed = interpreter.run(step.lowered.kernel, args)
+        failed = interpreter.run(step.kernel, args)
         if failed:
-            raise IndexError(step.lowered.messages[int(failed[0])])
+            raise IndexError(step.messages[int(failed[0])])
     for position, slot, offset, strides in made.results:
         node = graph.nodes[position]
         node.realize(Memory(memory[slot].view(node.dtype)), offset, strides)
