@@ -1,4 +1,4 @@
-"""The builder: the one way in which kernels are made, by the lowering of groups and by the block language."""
+"""The builder, by which all kernels are made."""
 
 from __future__ import annotations
 

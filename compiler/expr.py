@@ -36,10 +36,10 @@ IOTA = structural("iota", 0, "Positions along an axis.")
 #: movement (slice, transpose, reshape, broadcast, flip, diagonal) is one.  Always in bounds.
 VIEW = structural("view", 1, "A strided window of the input's elements.")
 #: inputs (base, value), attrs = (offset, strides) of the window of base that value (shape of the window) replaces.
-#: The windows's strides are non-zero where its extent is not 1 and no two positions coincide.
+#: The window's strides are non-zero where its extent is not 1 and no two positions coincide.
 UPDATE = structural("update", 2, "base with a window replaced by value.")
-#: inputs (x, i0, ..., ik-1): the indices are int64, of one shape S; result shape S + x.shape[k:].  Negative indices count
-#: from the end; one that is out of bounds is an IndexError.
+#: inputs (x, i0, ..., ik-1): the indices are int64, of one shape S; result shape S + x.shape[k:].  Negative indices
+#: count from the end; one that is out of bounds is an IndexError.
 GATHER = structural("gather", -1, "x[i0, ..., ik-1].")
 #: inputs (base, value, i0, ..., ik-1): value has shape S + base.shape[k:]; the last of equal indices wins.
 #: attrs = "set" or "add".
@@ -153,13 +153,13 @@ def broadcast(base: Expr, shape: Shape) -> Expr:
 def compose(
     inner_shape: Shape, inner_offset: int, inner_strides: Shape, offset: int, strides: Shape, shape: Shape
 ) -> tuple[int, Shape] | None:
-    """The window (offset, strides) of a window as one window of the outermost elements, or None if strides cannot say it.
+    """A window of a window as one window (offset, strides) of the outermost elements; None if strides cannot say it.
 
     The inner window has `inner_shape`; the outer one counts the inner one's elements in row-major order.
     """
     if 0 in shape:
         return 0, (0,) * len(shape)
-    # Merge the inner axes into runs that step uniformly: (extent, row-major step of the run's last axis, memory stride).
+    # Merge the inner axes into runs that step uniformly: (extent, row-major step of the last axis, memory stride).
     runs: list[tuple[int, int, int]] = []
     step = 1
     for n, s in zip(reversed(inner_shape), reversed(inner_strides), strict=True):
@@ -174,27 +174,25 @@ def compose(
     runs.reverse()
     # Each outer axis must move inside one run, and the sum over the outer axes must never carry from a run to the next.
     out_strides = [0] * len(shape)
-    taken = [0] * len(shape)
+    taken = [False] * len(shape)
     rest = offset
     total = inner_offset
     for extent, low, stride in runs:
-        digit = 0
         lo = hi = 0
         for axis, (n, s) in enumerate(zip(shape, strides, strict=True)):
             if n == 1 or s == 0 or taken[axis] or abs(s) < low:
                 continue
             if s % low:
                 return None
-            taken[axis] = 1
+            taken[axis] = True
             out_strides[axis] = s // low * stride
             reach = s // low * (n - 1)
             lo, hi = lo + min(reach, 0), hi + max(reach, 0)
         # The offset's digit here: what is left for lower runs must stay within [0, low).
-        below = sum(min(s * (n - 1), 0) for axis, (n, s) in enumerate(zip(shape, strides, strict=True)) if not taken[axis])
-        digit = (rest + below) // low
+        left = [s * (n - 1) for n, s, gone in zip(shape, strides, taken, strict=True) if not gone]
+        digit = (rest + sum(min(reach, 0) for reach in left)) // low
         rest -= digit * low
-        above = sum(max(s * (n - 1), 0) for axis, (n, s) in enumerate(zip(shape, strides, strict=True)) if not taken[axis])
-        if digit + lo < 0 or digit + hi >= extent or rest + above >= low:
+        if digit + lo < 0 or digit + hi >= extent or rest + sum(max(reach, 0) for reach in left) >= low:
             return None
         total += digit * stride
     return total, tuple(out_strides)

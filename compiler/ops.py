@@ -226,7 +226,7 @@ _reduction("cummin", "Smallest element so far.", np.minimum.accumulate, "minimum
 _reduction("cummax", "Largest element so far.", np.maximum.accumulate, "maximum", _lowest, "scan")
 
 #: Exponents for which power is a few multiplications, a root or a reciprocal: these are part of a kernel's code.
-LITERAL_EXPONENTS = frozenset((-1, 0.5, 1, 2, 3, 4))
+LITERAL_EXPONENTS: frozenset[Any] = frozenset((-1, 0.5, 1, 2, 3, 4))
 
 #: NumPy's other names.
 ALIASES = {

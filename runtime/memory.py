@@ -20,7 +20,6 @@ from . import limits
 from .config import config
 from .device import CPU, Device
 
-ALIGNMENT = 64
 HUGE_PAGE = 2 << 20
 #: Size classes from here on are mapped one by one; smaller blocks are carved out of slabs.
 LARGE = 2 << 20
