@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from . import kernels
 from .runtime import profiler
-
-
-class KernelTime(NamedTuple):
-    """One launch: `seconds`, `bytes` that it has to read and write, `gbps` in 1e9 bytes a second."""
-
-    name: str
-    seconds: float
-    bytes: int
-
-    @property
-    def gbps(self) -> float:
-        return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
 
 
 class Profile:
@@ -27,8 +14,9 @@ class Profile:
 
     Attributes
     ----------
-    kernels : list of KernelTime
-        Each launch of a kernel and each library call, in order.
+    kernels : list of Launch
+        Each launch of a kernel and each library call, in order: `name`, `seconds`, `bytes` that it has to read and
+        write, `programs` of its grid, and `gbps`, 1e9 bytes a second.
     launches : int
         Their number.
     compiles : int
@@ -38,16 +26,12 @@ class Profile:
     """
 
     def __init__(self) -> None:
-        self._launches: list[profiler.Launch] = []
+        self.kernels: list[profiler.Launch] = []
         self._compiled: list[tuple[str, float]] = []
 
     @property
-    def kernels(self) -> list[KernelTime]:
-        return [KernelTime(x.name, x.seconds, x.nbytes) for x in self._launches]
-
-    @property
     def launches(self) -> int:
-        return len(self._launches)
+        return len(self.kernels)
 
     @property
     def compiles(self) -> int:
@@ -59,9 +43,10 @@ class Profile:
 
     def __str__(self) -> str:
         lines = [f"{'kernel':40} {'launches':>8} {'ms':>10} {'GB/s':>8}"]
-        for s in profiler.summarise(self._launches):
-            rate = s.nbytes / s.seconds / 1e9 if s.seconds else 0.0
-            lines.append(f"{s.name:40.40} {s.count:8} {s.seconds * 1e3:10.3f} {rate:8.1f}")
+        lines += [
+            f"{s.name:40.40} {s.count:8} {s.seconds * 1e3:10.3f} {s.gbps:8.1f}"
+            for s in profiler.summarise(self.kernels)
+        ]
         lines.append(f"{self.launches} launches, {self.compiles} compilations ({self.compile_seconds * 1e3:.1f} ms)")
         return "\n".join(lines)
 
@@ -75,7 +60,7 @@ def profile() -> Iterator[Profile]:
     p = Profile()
     before = len(kernels.compiled)
     with profiler.record() as launches:
-        p._launches = launches
+        p.kernels = launches
         try:
             yield p
         finally:

@@ -24,7 +24,7 @@ class Launch(NamedTuple):
         The kernel's.
     seconds : float
         How long it ran.
-    nbytes : int
+    bytes : int
         Bytes that it has to read and write.
     programs : int
         Size of its grid.
@@ -32,13 +32,13 @@ class Launch(NamedTuple):
 
     name: str
     seconds: float
-    nbytes: int
+    bytes: int
     programs: int
 
     @property
-    def bandwidth(self) -> float:
-        """Bytes a second."""
-        return self.nbytes / self.seconds if self.seconds else 0.0
+    def gbps(self) -> float:
+        """1e9 bytes a second."""
+        return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
 
 
 class Summary(NamedTuple):
@@ -47,7 +47,9 @@ class Summary(NamedTuple):
     name: str
     count: int
     seconds: float
-    nbytes: int
+    bytes: int
+
+    gbps = Launch.gbps
 
 
 #: The records that are being kept: one list for each `record()` that is open.

@@ -15,7 +15,7 @@ def test_records():
             profiler.note("a", 0.25, 100, 4)
     assert not profiler.active
     assert [launch.name for launch in outer] == ["a", "b", "a"] and inner == outer[1:]
-    assert outer[0].bandwidth == 200
+    assert outer[0].gbps == 200e-9
     assert profiler.summarise(outer) == [("b", 1, 2.0, 10), ("a", 2, 0.75, 200)]
 
 
