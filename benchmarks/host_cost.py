@@ -1,6 +1,6 @@
 """What blockarray costs on the host: recording, launching, compiling, and loading compiled kernels from the disk cache.
 
-`host_cost.py DEVICE CACHE` measures in a process of its own with that cache folder and prints a line of JSON.
+Run as a program it measures this process and prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def first_calls(xp: Any, x: Any) -> list[float]:
     return times
 
 
-def child(device: str) -> dict[str, float]:
+def child() -> dict[str, float]:
     start = time.perf_counter()
     import blockarray
 
@@ -67,9 +67,9 @@ def child(device: str) -> dict[str, float]:
     return costs
 
 
-def measure(device: str) -> list[tuple[str, str]]:
+def measure() -> list[tuple[str, str]]:
     with tempfile.TemporaryDirectory(prefix="blockarray-bench-") as cache:
-        command = [sys.executable, str(Path(__file__)), device]
+        command = [sys.executable, str(Path(__file__))]
         env = os.environ | {"BLOCKARRAY_CACHE_DIR": cache}
         cold, warm = (
             json.loads(subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE).stdout) for _ in range(2)
@@ -85,4 +85,4 @@ def measure(device: str) -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(child(sys.argv[1])))
+    print(json.dumps(child()))

@@ -56,9 +56,10 @@ def with_out(xp: Any, row: Row, args: list[Any]) -> Callable[[Any], Any] | None:
     return None
 
 
-class NumPy(Peer):
-    packages = ("numpy",)
-    xp: Any = np
+class Eager(Peer):
+    """A library that runs a row's functions as they are called."""
+
+    xp: Any
 
     def fresh(self, row: Row, args: list[Any]) -> Call | None:
         return lambda: row.function(self.xp, *args)
@@ -69,6 +70,11 @@ class NumPy(Peer):
             return None
         out = row.function(self.xp, *args)
         return lambda: call(out)
+
+
+class NumPy(Eager):
+    packages = ("numpy",)
+    xp = np
 
 
 class NumExpr(Peer):
@@ -161,7 +167,7 @@ class Jax(Peer):
         return lambda: function(*args).block_until_ready()
 
 
-class Torch(Peer):
+class Torch(Eager):
     """torch, the rows as written."""
 
     packages = ("torch",)
@@ -185,16 +191,6 @@ class Torch(Peer):
 
     def host(self, result: Any) -> np.ndarray:
         return result.cpu().numpy()
-
-    def fresh(self, row: Row, args: list[Any]) -> Call | None:
-        return lambda: row.function(self.xp, *args)
-
-    def reused(self, row: Row, args: list[Any]) -> Call | None:
-        call = with_out(self.xp, row, args)
-        if call is None:
-            return None
-        out = row.function(self.xp, *args)
-        return lambda: call(out)
 
     def synchronize(self) -> None:
         if self.device == "cuda":
@@ -240,8 +236,7 @@ class TorchCompile(Torch):
         return lambda: function(out, *args)
 
 
-class CuPy(NumPy):
-    packages = ()
+class CuPy(Eager):
     devices = ("cuda",)
 
     def __init__(self, device: str, threads: int) -> None:

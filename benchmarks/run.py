@@ -187,7 +187,7 @@ def main() -> None:
         # Empty caches of compiled code, so that first calls are first calls.
         os.environ["BLOCKARRAY_CACHE_DIR"] = os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         sections = [run_threads(args, n, selected) for n in counts]
-    host = [] if args.no_host_cost else host_costs(args.device)
+    host = [] if args.no_host_cost else host_costs()
     text = report.markdown(host_machine, datetime.date.today(), sections, host)
     print(text)
     if args.out:
