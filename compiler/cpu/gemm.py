@@ -54,8 +54,8 @@ class Gemm:
 
     def module(self) -> str:
         functions = [
-            self.tiles.pack(self.tiles.a), self.tiles.pack(self.tiles.b), self.tiles.multiply(), self.barrier(),
-            self.product(), self.run(), self.scratch(), self.workspace(),
+            self.tiles.pack(self.tiles.a), self.tiles.pack(self.tiles.b), self.tiles.multiply(), self.tiles.epilogue(),
+            self.barrier(), self.product(), self.run(), self.scratch(), self.workspace(),
         ]  # fmt: skip
         own = {f.name for f in functions}
         declarations = {name: text for f in functions for name, text in f.declarations.items() if name not in own}

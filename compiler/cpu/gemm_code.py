@@ -33,10 +33,13 @@ class Loop:
 class Function(Text):
     """One function: its parameters by name, then its body."""
 
-    def __init__(self, name: str, result: str, params: Mapping[str, str], linkage: str = "") -> None:
+    def __init__(
+        self, name: str, result: str, params: Mapping[str, str], linkage: str = "", attributes: str = ""
+    ) -> None:
         super().__init__()
         self.name = name
-        self._head = f"define {linkage} {result} @{name}({', '.join(f'{ty} %{p}' for p, ty in params.items())}) {{"
+        listed = ", ".join(f"{ty} %{p}" for p, ty in params.items())
+        self._head = f"define {linkage} {result} @{name}({listed}) {attributes} {{"
         self.params = {p: V(f"%{p}", ty) for p, ty in params.items()}
 
     def __getitem__(self, name: str) -> V:

@@ -16,7 +16,7 @@ from .. import dtypes, ir, ops
 from ..llvm import math
 from ..llvm.convert import Register, constant, memory_type
 from ..llvm.text import V, lanes, vector
-from .gemm_code import I1, I64, PTR, Emitter, Function, integer, is_scalar, slice_of
+from .gemm_code import I1, I64, PTR, Emitter, Function, integer, slice_of
 from .libmvec import host_math
 from .target import Target
 
@@ -271,10 +271,7 @@ class Tiles:
         t = Function("gemm.multiply", "void", params, "internal")
         tile = self.tile
         stores = [op for op in self.kernel.body.ops if op.name == "store_view"]
-        needed = slice_of([x for op in stores for x in op.operands], self.kernel.body, self.root.result)
-        after = [op for op in self.kernel.body.ops if op in stores or op in needed]
-        e = Emitter(t, self.kernel, self.target, [*self.inner, *after])
-        after = [op for op in after if not is_scalar(op)]
+        e = Emitter(t, self.kernel, self.target, [*self.inner, *stores])
         e.excess = True
         kc, size = t["kc"], tile.size
         with t.for_(integer(0), t["columns"], tile.nr, [t["tiles"]]) as js:
@@ -302,7 +299,8 @@ class Tiles:
                         t.store(self._sum(e, t.load(place, tile.vector, size), x), place, size)
                 with t.if_(t["last"]):
                     rows = t.min(integer(tile.mr), t.sub(t["rows"], is_.index))
-                    self._epilogue(e, after, to, t.add(t["m0"], is_.index), rows, column, columns)
+                    operands = [t["args"], t["program"], to, t.add(t["m0"], is_.index), rows, column, columns]
+                    t.call("gemm.epilogue", "void", operands)
                 is_.next = [t.at(to, t["stride"], size)]
             js.next = is_.carried
         t.line("ret void")
@@ -404,18 +402,28 @@ class Tiles:
             return e.t.bin("or", a, b)
         return e.t.bin("fadd" if self.tile.element in ("float", "double") else "add", a, b)
 
-    def _epilogue(
-        self, e: Emitter, after: Sequence[ir.Op], sums: V, row: V, rows: V, column: V, columns: V
-    ) -> None:
-        """Take the tile at `sums` through the ops after the product."""
-        t, width = e.t, self.tile.width
+    def epilogue(self) -> Function:
+        """Take the tile at `sums` through the ops after the product.
+
+        A function of its own, as its constants would take registers from the product.
+        """
+        params = {"args": PTR, "program": I64, "sums": PTR, "row": I64, "rows": I64, "column": I64, "columns": I64}
+        t = Function("gemm.epilogue", "void", params, "internal", "noinline")
+        stores = [op for op in self.kernel.body.ops if op.name == "store_view"]
+        needed = slice_of([x for op in stores for x in op.operands], self.kernel.body, self.root.result)
+        e = Emitter(t, self.kernel, self.target, [op for op in self.kernel.body.ops if op in stores or op in needed])
+        e.excess = True
+        width, columns = self.tile.width, t["columns"]
         bulk = t.bin("and", columns, integer(-width))
-        with t.for_(integer(0), rows) as rs:
+        with t.for_(integer(0), t["rows"]) as rs:
             for lower, upper, step in ((integer(0), bulk, width), (bulk, columns, 1)):
-                lane_width = width if step == width else 0
+                lanes_ = width if step == width else 0
                 with t.for_(lower, upper, step) as cs:
-                    e.values[self.root.result] = self._result(t, sums, rs.index, cs.index, lane_width)
-                    e.run(after, {self.m: t.add(row, rs.index), self.n: t.add(column, cs.index)}, self.n, lane_width)
+                    e.values[self.root.result] = self._result(t, t["sums"], rs.index, cs.index, lanes_)
+                    where = {self.m: t.add(t["row"], rs.index), self.n: t.add(t["column"], cs.index)}
+                    e.run(None, where, self.n, lanes_)
+        t.line("ret void")
+        return t
 
     def _result(self, t: Function, sums: V, row: V, column: V, width: int) -> Register:
         """The product's value at a position of a tile, in registers."""
