@@ -20,6 +20,7 @@ from .prepare import EMPTY, Prepared, prepare
 from .printer import text
 
 POWER, CAST = TABLE["power"], TABLE["cast"]
+WRITES = (E.UPDATE, E.SCATTER)
 
 
 @dataclass(slots=True)
@@ -30,7 +31,8 @@ class Graph:
     key: tuple[Any, ...]
     #: Position of a BUFFER -> of an earlier one that is the same window of the same memory.
     twins: dict[int, int]
-    roots: tuple[int, ...]
+    #: What was asked for: the first nodes.
+    roots: range
     external: tuple[int, ...]
     donated: tuple[int, ...]
 
@@ -43,7 +45,7 @@ def scan(roots: list[Expr]) -> Graph:
     """
     index = {root: i for i, root in enumerate(roots)}
     nodes = list(index)
-    count = len(nodes)
+    first = count = len(nodes)
     #: Positions of nodes to look at.
     stack = list(range(count - 1, -1, -1))
     key: list[Any] = [count]
@@ -113,11 +115,10 @@ def scan(roots: list[Expr]) -> Graph:
         else:
             add(node.shape)
             add(node.dtype.num)
-    root_positions = tuple(range(len(roots)))
+    # A name that still refers to a node would count as a holder.
     node = inputs = x = other = None  # type: ignore[assignment]
     refs = sys.getrefcount
     # The graph's own references to a node: `index`, `nodes`, the argument of getrefcount, and its readers.
-    first = len(roots)
     external = tuple([i for i in computed if i >= first and refs(nodes[i]) - edges[i] > 3])
     donated: tuple[int, ...] = ()
     if writes:
@@ -125,7 +126,7 @@ def scan(roots: list[Expr]) -> Graph:
         add(donated)
         add(_relations(nodes, buffers))
     add(external)
-    return Graph(nodes, tuple(key), twins, root_positions, external, donated)
+    return Graph(nodes, tuple(key), twins, range(first), external, donated)
 
 
 def _donated(nodes: list[Expr], edges: list[int], buffers: dict[int, list[int]]) -> tuple[int, ...]:
@@ -137,7 +138,6 @@ def _donated(nodes: list[Expr], edges: list[int], buffers: dict[int, list[int]])
         # One reference by each leaf, by `buf` and by the argument; each leaf held by the graph alone.
         if buf.pinned or (refs(buf) - len(same) <= 2 and all(refs(nodes[t]) - edges[t] <= 3 for t in same)):
             donated += [t for t in same if _whole(nodes[t])]
-        buf = None
     return tuple(sorted(donated))
 
 
@@ -149,7 +149,7 @@ def _relations(nodes: list[Expr], buffers: dict[int, list[int]]) -> tuple[Any, .
     """What a plan with writes may depend on: where the windows of one buffer lie, if it has several."""
     relative = [tuple((t, nodes[t].attrs[1]) for t in same) for same in buffers.values() if len(same) > 1]
     offsets = tuple(n.attrs[0] for n in nodes if n.op is E.UPDATE)
-    several = bool(relative) or any(n.op is E.VIEW and n.inputs[0].op in (E.UPDATE, E.SCATTER) for n in nodes)
+    several = bool(relative) or any(n.op is E.VIEW and n.inputs[0].op in WRITES for n in nodes)
     pinned = tuple(t[0] for t in buffers.values() if nodes[t[0]].attrs[0].pinned)
     return (tuple(relative), offsets, pinned) if several else (pinned,)
 
@@ -229,8 +229,8 @@ def build(graph: Graph, policy: Policy) -> Plan:
         copied.add(next(n for n in nodes if prepared.image[n] is conflict))
 
 
-def _order(groups: list[Group]) -> list[Group] | Expr:
-    """The groups in an order that runs readers of a base before the write to it; a write for which there is none."""
+def _dependencies(groups: list[Group]) -> dict[Group, set[Group]]:
+    """The groups that must run before each: those that it reads, and those that read what it overwrites."""
     home = {out: g for g in groups for out in g.outputs}
     before: dict[Group, set[Group]] = {g: set() for g in groups}
     for g in groups:
@@ -238,15 +238,24 @@ def _order(groups: list[Group]) -> list[Group] | Expr:
             if x in home and home[x] is not g:
                 before[g].add(home[x])
     for g in groups:
-        if g.root.op in (E.UPDATE, E.SCATTER):
+        if g.root.op in WRITES:
             base = g.root.inputs[0]
-            for other in groups:
-                if other is g:
-                    continue
-                if any(_same_memory(x, base) for x in (*other.uses, *_operands(other.root)[1:])) or (
-                    other.root.op in (E.UPDATE, E.SCATTER) and other.root is not base and other.root.inputs[0] is base
-                ):
-                    before[g].add(other)
+            before[g].update(other for other in groups if other is not g and _reads_before(other, base))
+    return before
+
+
+def _reads_before(other: Group, base: Expr) -> bool:
+    """Whether a group reads `base`, so that it must run before a write takes over the memory."""
+    root = other.root
+    if root.op in WRITES and root is not base and root.inputs[0] is base:
+        return True
+    operands = _operands(root) if root.op is E.HOST else ()
+    return any(_same_memory(x, base) for x in (*other.uses, *operands))
+
+
+def _order(groups: list[Group]) -> list[Group] | Expr:
+    """The groups in an order that runs readers of a base before the write to it; a write for which there is none."""
+    before = _dependencies(groups)
     ordered: list[Group] = []
     state: dict[Group, int] = {}
     for start in groups:
@@ -262,7 +271,7 @@ def _order(groups: list[Group]) -> list[Group] | Expr:
                 if state.get(p) == 1:
                     # A cycle: some write on the stack must copy.
                     for member in reversed(stack):
-                        if member.root.op in (E.UPDATE, E.SCATTER) and member.root.inputs[0].op is not COPY:
+                        if member.root.op in WRITES and member.root.inputs[0].op is not COPY:
                             return member.root
                     raise AssertionError("kernels depend on each other")
             if waiting:
@@ -276,7 +285,7 @@ def _order(groups: list[Group]) -> list[Group] | Expr:
 
 def _operands(root: Expr) -> tuple[Expr, ...]:
     """Memory that a root reads or writes beside the uses of its group."""
-    if root.op in (E.UPDATE, E.SCATTER):
+    if root.op in WRITES:
         return root.inputs[:1]
     if root.op is E.HOST:
         return tuple([x.inputs[0] if x.op is E.VIEW else x for x in root.inputs])
@@ -335,7 +344,7 @@ class _Assembly:
     def _slot(self, node: Expr) -> int:
         found = self.slot.get(node)
         if found is None:
-            if node.op in (E.UPDATE, E.SCATTER):
+            if node.op in WRITES:
                 found = self._slot(node.inputs[0])
             else:
                 found = self.count
@@ -352,7 +361,7 @@ class _Assembly:
         for out in g.outputs:
             known = out in self.slot
             slot = self._slot(out)
-            if not known and out.op not in (E.UPDATE, E.SCATTER):
+            if not known and out.op not in WRITES:
                 writes.append((slot, out.nbytes))
         args: list[tuple[Any, ...]] = []
         for arg in lowered.args:
@@ -371,9 +380,7 @@ class _Assembly:
             else:
                 args.append((arg.kind,))
         inputs = [x for x in g.uses if x not in g.nodes and x.op not in (E.SCALAR, E.IOTA)]
-        moved = sum(touched(x) for x in inputs) + sum(
-            (o.inputs[1] if o.op in (E.UPDATE, E.SCATTER) else o).nbytes for o in g.outputs
-        )
+        moved = sum(touched(x) for x in inputs) + sum((o.inputs[1] if o.op in WRITES else o).nbytes for o in g.outputs)
         flops = sum(n.op.cost * n.size for n in g.nodes)
         if g.product is not None:
             flops += 2 * g.product.size * g.product.inputs[0].shape[-1]

@@ -370,3 +370,20 @@ def test_buffer_is_not_reused_under_a_pending_reader() -> None:
             assert_same(readers[i], a[i % 7 :] * 2)
             a[i % 5 : n - i % 3] += i
         assert_same(x, a)
+
+
+@pytest.mark.parametrize("pending", [False, True])
+@pytest.mark.parametrize("read_first", [False, True])
+def test_library_call_reads_before_the_write(read_first: bool, pending: bool) -> None:
+    """Evaluated together, a library call on the host sees what its operand held when it was recorded."""
+    values = np.array([5.0, 1.0, 4.0, 2.0, 3.0])
+    x = xp.asarray(values)
+    if pending:
+        x = x + 1
+        values = values + 1
+    ordered = xp.sort(x)
+    x[1:3] = -7
+    evaluate(*((ordered, x) if read_first else (x, ordered)))
+    assert_same(ordered, np.sort(values))
+    values[1:3] = -7
+    assert_same(x, values)
