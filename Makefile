@@ -19,6 +19,7 @@ test: .venv/.test
 
 lint: .venv/.lint .venv/.test .venv/.demo
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
 bench: .venv/.test
