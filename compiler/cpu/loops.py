@@ -6,16 +6,23 @@ from ..llvm.text import Text, V
 
 
 class Counted:
-    """A loop over [start, end) by a positive step, tested at the end of each trip; `with` gives the position."""
+    """A loop over [start, end) by a positive step, tested at the end of each trip; `with` gives the position.
 
-    def __init__(self, t: Text, start: V, end: V, step: V) -> None:
+    `nonempty` says that there is a first trip.
+    """
+
+    def __init__(self, t: Text, start: V, end: V, step: V, nonempty: bool = False) -> None:
         self.t = t
         self.start, self.end, self.step = start, end, step
+        self.nonempty = nonempty
 
     def __enter__(self) -> V:
         t = self.t
         entry, self.head, self.latch, self.done = (t.new_label(x) for x in ("enter", "loop", "latch", "done"))
-        t.br_if(t.cmp("slt", self.start, self.end), entry, self.done)
+        if self.nonempty:
+            t.br(entry)
+        else:
+            t.br_if(t.cmp("slt", self.start, self.end), entry, self.done)
         t.label(entry)
         t.br(self.head)
         t.label(self.head)

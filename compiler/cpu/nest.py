@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: is in an accumulator of its own.
 ROWS, MORE_ROWS = 8, (16 * 512, 512)
 #: A sum of so many vectors goes to an accumulator of its own, so many such sums to the next one, and so on.
-CHUNKS = (16**4, 16**3, 16**2, 16)
+CHUNKS = (32**2, 32)
 #: Work (in additions) from which a loop's body is not copied for the last vector: every vector is tested instead.
 MERGE = 24
 
@@ -286,14 +286,15 @@ class NestCode:
     def _loop(self, k: int) -> None:
         t, loop = self.t, self.loops[k]
         start, end = self.positions[loop.axis], self.ends[loop.axis]
+        inside = any(outer.axis == loop.axis for outer in self.loops[:k])  # a block has positions
         if loop.kind == "block":
-            with Counted(self.t, start, end, i64(loop.step)) as position:
+            with Counted(self.t, start, end, i64(loop.step), inside) as position:
                 self.positions[loop.axis] = position
                 stop = t.bin("add", position, i64(loop.step))
                 self.ends[loop.axis] = t.call("llvm.smin.i64", "i64", [stop, end])
                 self.body(k + 1)
         elif loop.kind == "step":
-            with Counted(self.t, start, end, i64(1)) as position:
+            with Counted(self.t, start, end, i64(1), inside) as position:
                 self.positions[loop.axis] = position
                 self.body(k + 1)
         else:
