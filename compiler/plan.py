@@ -146,10 +146,11 @@ def _whole(leaf: Expr) -> bool:
 
 
 def _relations(nodes: list[Expr], buffers: dict[int, list[int]]) -> tuple[Any, ...]:
-    """What a plan with writes may depend on: where the windows of one buffer lie, if it has several."""
+    """What a plan with writes may depend on: where windows of one memory lie, if it has several."""
     relative = [tuple((t, nodes[t].attrs[1]) for t in same) for same in buffers.values() if len(same) > 1]
     offsets = tuple(n.attrs[0] for n in nodes if n.op is E.UPDATE)
-    several = bool(relative) or any(n.op is E.VIEW and n.inputs[0].op in WRITES for n in nodes)
+    written = {x for n in nodes if n.op in WRITES for x in (n, n.inputs[0])}
+    several = bool(relative) or any(n.op is E.VIEW and n.inputs[0] in written for n in nodes)
     pinned = tuple(t[0] for t in buffers.values() if nodes[t[0]].attrs[0].pinned)
     return (tuple(relative), offsets, pinned) if several else (pinned,)
 

@@ -387,3 +387,17 @@ def test_library_call_reads_before_the_write(read_first: bool, pending: bool) ->
     assert_same(ordered, np.sort(values))
     values[1:3] = -7
     assert_same(x, values)
+
+
+@pytest.mark.parametrize("base", [lambda x: x + 1, xp.cumsum], ids=["elementwise", "scan"])
+def test_plans_tell_apart_writes_that_overlap_what_they_read(base: Any) -> None:
+    """A plan for a window that lies elsewhere than what is read must not serve one that overlaps it."""
+    values = np.arange(200_000.0)
+    x = xp.asarray(values)
+    count, read = 60_000, 100_000
+    for write in (10, read + 1, read - 1, read + 1000):
+        y = base(x)
+        expected = np.array(base(x))
+        y[write : write + count] = y[read : read + count] * 2
+        expected[write : write + count] = expected[read : read + count] * 2
+        assert_same(y, expected)
