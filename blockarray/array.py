@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import export, flush, indexing
-from .compiler.expr import BUFFER, SCALAR, UPDATE, Expr, Shape, contiguous_strides, node, view
+from .compiler.expr import BUFFER, SCALAR, UPDATE, Expr, Shape, broadcast, contiguous_strides, node, view
 from .compiler.ops import TABLE, Op, resolve
 from .dtypes import canonical, real_type
-from .operands import assigned, cast, elementwise, is_operand
+from .operands import assigned, broadcast_shapes, cast, constant, elementwise, is_operand
 from .runtime.config import config
 from .runtime.device import CPU, Device
 
@@ -127,6 +127,8 @@ def binary_method(name: str, reflected: bool = False) -> Callable[[Any, Any], An
                     _bound(e)
                 return result
         elif not is_operand(other):
+            if name in ("equal", "not_equal") and (other is None or isinstance(other, str)):
+                return Array(constant(name == "not_equal", np.dtype(bool), x.shape))
             return NotImplemented
         result = elementwise(op, other, self) if reflected else elementwise(op, self, other)
         if kind is Array:
@@ -190,7 +192,7 @@ def power(x: Array, exponent: Any) -> Any:
     kind = type(exponent)
     if kind is int or kind is float:
         inexact = x.dtype.kind in "fcV"
-        if exponent == 2 and (inexact or (kind is int and x.dtype.kind != "b")):
+        if exponent == 2 and (inexact or kind is int):
             return _square(x)
         if inexact and exponent == 0.5:
             return _sqrt(x)
@@ -380,17 +382,19 @@ class Array:
         if new.depth > LIMIT:
             _bound(new)
 
-    def _fill(self, value: Expr, op: Op | None = None) -> None:
+    def _fill(self, value: Expr, op: Op | None = None, casting: Any = "same_kind") -> None:
         """Replace the whole array by the result of `op` (an `out=` or in-place operation)."""
         shape, dtype = self.shape, self.dtype
+        if value.shape != shape and broadcast_shapes(value.shape, shape) == shape:
+            value = broadcast(value, shape)
         if value.shape != shape:
             raise ValueError(
                 f"non-broadcastable output operand with shape {shape} doesn't match the broadcast shape {value.shape}"
             )
         if value.dtype is not dtype:
-            if not np.can_cast(value.dtype, dtype, "same_kind"):
+            if not np.can_cast(value.dtype, dtype, casting):
                 what = f"ufunc '{op.name}' output" if op else "output"
-                raise TypeError(f"Cannot cast {what} from {value.dtype!r} to {dtype!r} with casting rule 'same_kind'")
+                raise TypeError(f"Cannot cast {what} from {value.dtype!r} to {dtype!r} with casting rule {casting!r}")
             value = cast(value, dtype)
         with writing:
             if self._storage is None:

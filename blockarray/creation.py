@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
 
 from .array import Array
-from .compiler.expr import iota, scalar
+from .compiler.expr import broadcast, iota, scalar
 from .compiler.ops import TABLE
 from .dtypes import bfloat16, bool_, canonical, float16, float32, float64, int64, operand_type, result_type
 from .elementwise import cast_to
@@ -20,6 +21,7 @@ from .operands import (
     constant,
     elementwise,
     from_numpy,
+    holds_array,
     shape_tuple,
     to_numpy,
 )
@@ -81,14 +83,10 @@ def asarray(
             raise TypeError(f"cannot convert a complex number to {to}")
         return Array(scalar(np.asarray(a, to)[()], to))
     if to is not None and not isinstance(a, np.ndarray) and isinstance(a, list | tuple):
-        e = as_expr(a) if _has_array(a) else from_numpy(to_numpy(a, to))
+        e = as_expr(a) if holds_array(a) else from_numpy(to_numpy(a, to))
         return Array(cast(e, to))
     e = as_expr(a)
     return Array(e if to is None else cast(e, to))
-
-
-def _has_array(x: Any) -> bool:
-    return any(isinstance(i, Array) or (isinstance(i, list | tuple) and _has_array(i)) for i in x)
 
 
 def array(
@@ -158,6 +156,8 @@ def full(
     shape = shape_tuple(shape)
     if type(fill_value) in SCALARS:
         to = canonical(type(fill_value) if dtype is None else dtype)
+        if type(fill_value) is float and to.kind in "iu":
+            return Array(broadcast(cast(scalar(fill_value, float64), to), shape))
         return Array(constant(np.asarray(fill_value, to)[()], to, shape))
     e = as_expr(fill_value)
     from .manipulation import broadcast_to
@@ -219,7 +219,7 @@ def full_like(
 
 # -- ranges -----------------------------------------------------------------------------------------------------------
 def arange(
-    start: Any, /, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None, like: Any = None
+    start: Any = None, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None, like: Any = None
 ) -> Array:
     """Evenly spaced numbers from `start` (0 if it is the only argument) up to `stop`, which is left out.
 
@@ -230,8 +230,8 @@ def arange(
     start, stop, step = plain(start), plain(stop), plain(step)
     if step is None:
         step = 1
-    if stop is None:
-        start, stop = 0, start
+    if start is None or stop is None:
+        start, stop = 0, start if stop is None else stop
     if not all(isinstance(x, int | float | complex | np.generic) for x in (start, stop, step)):
         raise TypeError("arange takes numbers")
     to = canonical(dtype) if dtype is not None else result_type(*(_strong(x) for x in (start, stop, step)))
@@ -241,7 +241,9 @@ def arange(
         raise ZeroDivisionError("division by zero")
     if all(isinstance(x, int | np.integer) for x in (start, stop, step)):
         start, stop, step = int(start), int(stop), int(step)
-        n = len(range(start, stop, step))
+        n = max(-((start - stop) // step), 0)
+        if dtype is None and n and not all(int(x) in range(-(2**63), 2**63) for x in (start, start + (n - 1) * step)):
+            raise OverflowError("arange: the numbers do not fit int64; pass a dtype")
     else:
         span = (stop - start) / step
         if isinstance(span, complex):
@@ -249,6 +251,9 @@ def arange(
         else:
             if math.isnan(span):
                 raise ValueError("arange: cannot compute length")
+            if math.isinf(span) and span > 0:
+                raise ValueError("Maximum allowed size exceeded")
+            span = max(span, 0.0)
             n = max(math.ceil(span), 0)
     if not n:
         return zeros((0,), to)
@@ -284,6 +289,7 @@ def linspace(
     from .manipulation import moveaxis, reshape
 
     _on(device)
+    num = operator.index(num)
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
     div = num - 1 if endpoint else num
@@ -335,9 +341,7 @@ def _triangle(n: int, m: int, k: int) -> Array:
     return arange(m) - arange(n)[:, None] <= k
 
 
-def eye(
-    N: int, M: int | None = None, /, k: int = 0, dtype: Any = None, order: Any = "C", *, device: Any = None
-) -> Array:
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, order: Any = "C", *, device: Any = None) -> Array:
     """A matrix with ones on a diagonal."""
     _on(device)
     n, m = int(N), int(N if M is None else M)
@@ -356,11 +360,20 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
     return cast_to(_triangle(N, N if M is None else M, k), canonical(dtype))
 
 
+def _square(x: Array, name: str) -> Array:
+    """A vector as every row of a matrix."""
+    if not x.ndim:
+        raise ValueError(f"{name} takes arrays of at least one axis")
+    from .manipulation import broadcast_to
+
+    return broadcast_to(x, x.shape * 2)
+
+
 def tril(m: Any, /, k: int = 0) -> Array:
     """The lower triangle, zeros above the diagonal `k`."""
     x = as_array(m)
     if x.ndim < 2:
-        raise ValueError("tril takes arrays of at least two axes")
+        x = _square(x, "tril")
     return elementwise(TABLE["where"], _triangle(x.shape[-2], x.shape[-1], k), x, Array(constant(0, x.dtype)))
 
 
@@ -368,7 +381,7 @@ def triu(m: Any, /, k: int = 0) -> Array:
     """The upper triangle, zeros below the diagonal `k`."""
     x = as_array(m)
     if x.ndim < 2:
-        raise ValueError("triu takes arrays of at least two axes")
+        x = _square(x, "triu")
     return elementwise(TABLE["where"], _triangle(x.shape[-2], x.shape[-1], k - 1), Array(constant(0, x.dtype)), x)
 
 

@@ -17,8 +17,8 @@ from .operands import SCALARS, as_array, broadcast_shapes, cast, elementwise
 _INTERNAL = frozenset(("cast", "complex", "where", "clip", "real", "imag", "power", "sign"))
 
 
-def finish(result: Array, out: Any, op: Op | None = None, where: Any = True) -> Array:
-    """The result of a function with `out=` and `where=`."""
+def finish(result: Array, out: Any, op: Op | None = None, where: Any = True, casting: Any = "same_kind") -> Array:
+    """The result of a function with `out=`, `where=` and `casting=`."""
     if isinstance(out, tuple):
         (out,) = out
     if where is not True:
@@ -34,7 +34,7 @@ def finish(result: Array, out: Any, op: Op | None = None, where: Any = True) -> 
         return result
     if not isinstance(out, Array):
         raise TypeError("return arrays must be of ArrayType")
-    out._fill(result._read(), op)
+    out._fill(result._read(), op, casting)
     return out
 
 
@@ -57,8 +57,8 @@ def _make(op: Op) -> Any:
         if dtype is None and type(x) is Array:
             result = record(x)
         else:
-            result = elementwise(op, x, dtype=None if dtype is None else canonical(dtype))
-        return result if out is None and where is True else finish(result, out, op, where)
+            result = elementwise(op, x, dtype=None if dtype is None else canonical(dtype), casting=casting)
+        return result if out is None and where is True else finish(result, out, op, where, casting)
 
     def binary(
         x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None, casting: str = "same_kind"
@@ -66,8 +66,8 @@ def _make(op: Op) -> Any:
         if dtype is None and type(x1) is Array and type(x2) in (Array, int, float):
             result = record(x1, x2)
         else:
-            result = elementwise(op, x1, x2, dtype=None if dtype is None else canonical(dtype))
-        return result if out is None and where is True else finish(result, out, op, where)
+            result = elementwise(op, x1, x2, dtype=None if dtype is None else canonical(dtype), casting=casting)
+        return result if out is None and where is True else finish(result, out, op, where, casting)
 
     function = unary if op.arity == 1 else binary
     function.__name__ = function.__qualname__ = op.name
@@ -83,6 +83,8 @@ def _make(op: Op) -> Any:
         Positions to compute; `out` keeps its elements elsewhere.
     dtype : dtype, optional
         Type to compute in.
+    casting : str
+        Rule for casts to `dtype` and to the type of `out`.
 
     Returns
     -------
@@ -106,11 +108,11 @@ def power(
     x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None, casting: str = "same_kind"
 ) -> Array:
     """First operand raised to the second."""
-    if dtype is None and isinstance(x1, Array) and type(x2) in (int, float):
+    if dtype is None and isinstance(x1, Array) and type(x2) in (int, float) and x1.dtype.kind != "b":
         result = _array_power(x1, x2)
     else:
-        result = elementwise(TABLE["power"], x1, x2, dtype=None if dtype is None else canonical(dtype))
-    return finish(result, out, TABLE["power"], where)
+        result = elementwise(TABLE["power"], x1, x2, dtype=None if dtype is None else canonical(dtype), casting=casting)
+    return finish(result, out, TABLE["power"], where, casting)
 
 
 pow = power
@@ -118,7 +120,8 @@ pow = power
 
 def sign(x: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None, casting: str = "same_kind") -> Array:
     """-1, 0 or 1 as the operand is negative, zero or positive; of a complex number, x / abs(x)."""
-    return finish(elementwise(TABLE["sign"], x, dtype=None if dtype is None else canonical(dtype)), out, None, where)
+    to = None if dtype is None else canonical(dtype)
+    return finish(elementwise(TABLE["sign"], x, dtype=to, casting=casting), out, None, where, casting)
 
 
 def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
@@ -155,6 +158,8 @@ def clip(
     low = a_min if a_min is not None else min
     high = a_max if a_max is not None else max
     x = as_array(a) if type(a) not in SCALARS else a
+    if isinstance(x, Array) and x.dtype.kind in "iu":
+        low, high = _bound(low, x.dtype, high=False), _bound(high, x.dtype, high=True)
     to = None if dtype is None else canonical(dtype)
     if low is None and high is None:
         result = as_array(x).copy()
@@ -165,6 +170,14 @@ def clip(
     else:
         result = elementwise(TABLE["clip"], x, low, high, dtype=to)
     return finish(result, out, TABLE["clip"])
+
+
+def _bound(value: Any, dtype: np.dtype, high: bool) -> Any:
+    """A bound of `clip`; None for a Python integer that is beyond all values of an integer type."""
+    if type(value) is not int:
+        return value
+    info = np.iinfo(dtype)
+    return None if (value > info.max if high else value < info.min) else value
 
 
 def real(val: Any, /) -> Array:
@@ -204,9 +217,11 @@ def _rint(x: Array) -> Array:
     return x if x.dtype.kind in "iu" else elementwise(TABLE["rint"], x)
 
 
-def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
+def divmod(x1: Any, x2: Any, /, out1: Any = None, out2: Any = None, *, out: Any = None) -> tuple[Array, Array]:
     """floor_divide and remainder."""
-    return elementwise(TABLE["floor_divide"], x1, x2), elementwise(TABLE["remainder"], x1, x2)
+    results = elementwise(TABLE["floor_divide"], x1, x2), elementwise(TABLE["remainder"], x1, x2)
+    into = (out1, out2) if out is None else out
+    return finish(results[0], into[0]), finish(results[1], into[1])
 
 
 def modf(x: Any, /) -> tuple[Array, Array]:

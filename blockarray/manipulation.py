@@ -317,7 +317,7 @@ def _windows(parts: Sequence[Expr], axis: int, shape: Shape, dtype: np.dtype) ->
 
 
 def concatenate(
-    arrays: Any, /, axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+    arrays: Any, /, axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind"
 ) -> Array:
     """Arrays joined along an axis (flattened ones if it is None)."""
     if isinstance(arrays, Array):
@@ -346,6 +346,9 @@ def concatenate(
                     f" size {x.shape[d]}"
                 )
     to = canonical(dtype) if dtype is not None else result_type(*(x.dtype for x in parts))
+    for x in parts:
+        if not np.can_cast(x.dtype, to, casting):
+            raise TypeError(f"Cannot cast array data from {x.dtype!r} to {to!r} according to the rule {casting!r}")
     shape = (*first.shape[:axis], sum(x.shape[axis] for x in parts), *first.shape[axis + 1 :])
     result = lazy(_windows([cast(x._read(), to) for x in parts], axis, shape, to))
     return result if out is None else finish(result, out)
@@ -354,7 +357,7 @@ def concatenate(
 concat = concatenate
 
 
-def stack(arrays: Any, /, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Array:
+def stack(arrays: Any, /, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind") -> Array:
     """Arrays of one shape joined along a new axis."""
     parts = [as_array(x) for x in arrays]
     if not parts:
@@ -362,18 +365,18 @@ def stack(arrays: Any, /, axis: int = 0, out: Any = None, *, dtype: Any = None, 
     if any(x.shape != parts[0].shape for x in parts):
         raise ValueError("all input arrays must have the same shape")
     axis = axis_index(axis, parts[0].ndim + 1)
-    return concatenate([expand_dims(x, axis) for x in parts], axis, out, dtype=dtype)
+    return concatenate([expand_dims(x, axis) for x in parts], axis, out, dtype=dtype, casting=casting)
 
 
-def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Array:
+def hstack(tup: Any, *, dtype: Any = None, casting: Any = "same_kind") -> Array:
     """Arrays joined along their second axis, vectors along their only one."""
     parts = [atleast_1d(x) for x in tup]
-    return concatenate(parts, 0 if parts and parts[0].ndim == 1 else 1, dtype=dtype)
+    return concatenate(parts, 0 if parts and parts[0].ndim == 1 else 1, dtype=dtype, casting=casting)
 
 
-def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Array:
+def vstack(tup: Any, *, dtype: Any = None, casting: Any = "same_kind") -> Array:
     """Arrays joined along their first axis, vectors as rows."""
-    return concatenate([atleast_2d(x) for x in tup], 0, dtype=dtype)
+    return concatenate([atleast_2d(x) for x in tup], 0, dtype=dtype, casting=casting)
 
 
 row_stack = vstack
@@ -524,8 +527,10 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
 
 
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Array:
-    """The array with a border; modes other than "constant" gather."""
+    """The array with a border; modes that repeat elements gather, those that compute new ones run on the host."""
     x = as_array(array)
+    if mode not in ("constant", "edge", "reflect", "symmetric", "wrap") or kwargs.get("reflect_type") == "odd":
+        return Array(from_numpy(np.pad(x._host(), pad_width, mode, **kwargs)))
     widths = (
         np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
         if not isinstance(pad_width, dict)

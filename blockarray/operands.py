@@ -53,6 +53,11 @@ def _plain(x: Any) -> Any:
     return [_plain(i) for i in x] if isinstance(x, list | tuple) else x
 
 
+def holds_array(x: Any) -> bool:
+    """Whether nested sequences hold an Array."""
+    return any(isinstance(i, array.Array) or (isinstance(i, list | tuple) and holds_array(i)) for i in x)
+
+
 def as_expr(x: Any) -> Expr:
     """The value of an array-like; Python scalars get NumPy's default types."""
     if isinstance(x, array.Array):
@@ -133,7 +138,7 @@ def _rule(op: Op, *types: OperandType) -> tuple[tuple[np.dtype, ...], np.dtype]:
     return tuple(CANONICAL[t] for t in inputs), CANONICAL[out]
 
 
-def elementwise(op: Op, *operands: Any, dtype: np.dtype | None = None) -> array.Array:
+def elementwise(op: Op, *operands: Any, dtype: np.dtype | None = None, casting: Any = "same_kind") -> array.Array:
     """Record an elementwise op on array-likes, with NumPy's promotion and broadcasting.
 
     Parameters
@@ -142,6 +147,8 @@ def elementwise(op: Op, *operands: Any, dtype: np.dtype | None = None) -> array.
     *operands
     dtype : numpy.dtype, optional
         Dtype to compute in, and of the result.
+    casting : str
+        Rule by which the operands may be cast to `dtype`.
     """
     types: list[OperandType] = []
     values: list[Any] = []
@@ -156,9 +163,9 @@ def elementwise(op: Op, *operands: Any, dtype: np.dtype | None = None) -> array.
     if dtype is not None:
         types = [dtype if isinstance(t, np.dtype) else t for t in types]
         for v in values:
-            if isinstance(v, Expr) and not np.can_cast(v.dtype, dtype, "same_kind"):
+            if isinstance(v, Expr) and not np.can_cast(v.dtype, dtype, casting):
                 raise TypeError(
-                    f"Cannot cast ufunc '{op.name}' input from {v.dtype!r} to {dtype!r} with casting rule 'same_kind'"
+                    f"Cannot cast ufunc '{op.name}' input from {v.dtype!r} to {dtype!r} with casting rule {casting!r}"
                 )
     if op.name in _MIRROR:
         beyond = _beyond(op, types, values)
@@ -202,6 +209,9 @@ def assigned(value: Any, dtype: np.dtype, shape: Shape) -> Expr:
     """`value` as NumPy's assignment to elements of a dtype and shape converts it."""
     if type(value) in SCALARS or isinstance(value, str):
         e = scalar(np.asarray(value, dtype)[()], dtype)
+    elif isinstance(value, list | tuple) and not holds_array(value):
+        # Python's integers must fit, as in NumPy.
+        e = from_numpy(np.asarray(value, dtype))
     else:
         e = cast(as_expr(value), dtype)
     if e.shape == shape:
@@ -233,6 +243,11 @@ def _as_index(axis: Any) -> int:
         return axis.__index__()
     except AttributeError:
         raise TypeError(f"{type(axis).__name__!r} object cannot be interpreted as an integer") from None
+
+
+def reduced_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    """As `axis_tuple`; a 0-d array may be reduced over its axis 0 or -1, as in NumPy."""
+    return () if not ndim and type(axis) is int and axis in (0, -1) else axis_tuple(axis, ndim)
 
 
 def axis_tuple(axis: Any, ndim: int, repeated: str = "duplicate value in 'axis'") -> tuple[int, ...]:

@@ -13,7 +13,17 @@ from .compiler.expr import Expr, Shape, contiguous_strides, node, view
 from .compiler.ops import TABLE, resolve
 from .dtypes import CANONICAL, canonical, float32, float64, int64, real_type
 from .elementwise import cast_to, finish
-from .operands import as_array, as_expr, axis_index, axis_tuple, cast, elementwise
+from .operands import (
+    as_array,
+    as_expr,
+    assigned,
+    axis_index,
+    axis_tuple,
+    cast,
+    constant,
+    elementwise,
+    reduced_axes,
+)
 
 __all__ = [
     "sum", "prod", "max", "min", "amax", "amin", "any", "all", "argmax", "argmin", "mean", "var", "std",
@@ -61,7 +71,7 @@ def _accumulating(name: str, combine: str, identity: int, doc: str) -> Any:
         where: Any = True,
     ) -> Array:
         e = as_expr(a)
-        axes = axis_tuple(axis, len(e.shape))
+        axes = reduced_axes(axis, len(e.shape))
         to = canonical(dtype) if dtype is not None else CANONICAL[resolve(TABLE[name], e.dtype)[1]]
         result = lazy(reduce(name, _masked(cast(e, to), where, identity), axes, keepdims))
         if initial is not None:
@@ -109,7 +119,7 @@ def _extremum(name: str, combine: str, doc: str) -> Any:
         where: Any = True,
     ) -> Array:
         e = as_expr(a)
-        axes = axis_tuple(axis, len(e.shape))
+        axes = reduced_axes(axis, len(e.shape))
         if where is not True:
             if initial is None:
                 raise ValueError(
@@ -117,10 +127,14 @@ def _extremum(name: str, combine: str, doc: str) -> Any:
                     " has to specify 'initial'"
                 )
             e = _masked(e, where, initial)
-        if initial is None and builtins.any(e.shape[k] == 0 for k in axes):  # noqa: SIM102
+        if builtins.any(e.shape[k] == 0 for k in axes):
+            shape = tuple([n for k, n in enumerate(e.shape) if k not in axes])
             # NumPy lets it pass where the result is empty as well.
-            if builtins.all(n for k, n in enumerate(e.shape) if k not in axes):
+            if initial is None and builtins.all(shape):
                 raise ValueError(f"zero-size array to reduction operation {combine} which has no identity")
+            if initial is not None:
+                # The only element of the reduced axes.
+                e = constant(assigned(initial, e.dtype, ()).attrs, e.dtype, tuple([n or 1 for n in e.shape]))
         result = lazy(reduce(name, e, axes, keepdims))
         if initial is not None:
             result = elementwise(TABLE[combine], result, initial)
@@ -140,7 +154,7 @@ def _truth(name: str, identity: bool, doc: str) -> Any:
     def function(a: Any, /, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Array:
         e = as_expr(a)
         to_bool = cast(e, CANONICAL[np.dtype(bool)])
-        result = lazy(reduce(name, _masked(to_bool, where, identity), axis_tuple(axis, len(e.shape)), keepdims))
+        result = lazy(reduce(name, _masked(to_bool, where, identity), reduced_axes(axis, len(e.shape)), keepdims))
         return result if out is None else finish(result, out)
 
     function.__name__ = function.__qualname__ = name
@@ -162,7 +176,10 @@ def _position(name: str, doc: str) -> Any:
             e = view(e, 0, (1,), (_size(shape),))
             k = 0
         else:
-            k = axis_index(axis, len(shape))
+            if not shape and axis in (0, -1):
+                # As in NumPy, a 0-d array has an axis here.
+                e = view(e, 0, (1,), (1,))
+            k = axis_index(axis, len(e.shape))
         if not e.shape[k] and _size(e.shape[:k] + e.shape[k + 1 :]):
             raise ValueError(f"attempt to get {name} of an empty sequence")
         result = reduce(name, e, (k,))
@@ -224,7 +241,7 @@ def mean(
     Array
     """
     e = as_expr(a)
-    axes = axis_tuple(axis, len(e.shape))
+    axes = reduced_axes(axis, len(e.shape))
     to, wide = _mean_types(e.dtype, dtype)
     e = cast(e, wide)
     if where is True:
@@ -326,7 +343,7 @@ def _variance(
             raise ValueError("ddof and correction can't be provided simultaneously.")
         ddof = correction
     e = as_expr(a)
-    axes = axis_tuple(axis, len(e.shape))
+    axes = reduced_axes(axis, len(e.shape))
     to, wide = _mean_types(e.dtype, dtype)
     x = Array(cast(e, wide))
     count: Any = _weight(axes, e.shape) if where is True else _count(where, e.shape, axes, True)
@@ -354,7 +371,7 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     """Number of elements that are not zero, over axes."""
     e = as_expr(a)
     truth = cast(cast(e, CANONICAL[np.dtype(bool)]), int64)
-    return lazy(reduce("sum", truth, axis_tuple(axis, len(e.shape)), keepdims))
+    return lazy(reduce("sum", truth, reduced_axes(axis, len(e.shape)), keepdims))
 
 
 def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Array:
@@ -384,7 +401,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     if returned:
         from .manipulation import broadcast_to
 
-        return result, broadcast_to(total, result.shape)
+        return result, broadcast_to(cast_to(total, result.dtype), result.shape)
     return result
 
 
