@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from .. import ir
 from ..llvm.text import V
-from .gemm_code import I64, PTR, Emitter, Function, integer
+from .gemm_code import I1, I64, PTR, Emitter, Function, integer
 from .gemm_tiles import Side, Tiles
 from .target import SYMBOL, Target
 
@@ -26,6 +26,8 @@ from .target import SYMBOL, Target
 HEADER = 4096
 #: Positions in a header: arrivals at barriers, blocks handed out.
 ARRIVALS, CLAIMS = 0, 128
+#: Panels of B up to which A is read where it lies.
+THIN = 2
 #: Products of at most this many multiplications are done by one thread each, if there are many.
 SMALL = 1 << 24
 
@@ -54,8 +56,9 @@ class Gemm:
 
     def module(self) -> str:
         functions = [
-            self.tiles.pack(self.tiles.a), self.tiles.pack(self.tiles.b), self.tiles.multiply(), self.tiles.epilogue(),
-            self.barrier(), self.product(), self.run(), self.scratch(), self.workspace(),
+            self.tiles.pack(self.tiles.a), self.tiles.pack(self.tiles.b), self.tiles.multiply(),
+            *([self.tiles.multiply(direct=True)] if self.tiles.direct is not None else ()),
+            self.tiles.epilogue(), self.barrier(), self.product(), self.run(), self.scratch(), self.workspace(),
         ]  # fmt: skip
         own = {f.name for f in functions}
         declarations = {name: text for f in functions for name, text in f.declarations.items() if name not in own}
@@ -71,13 +74,18 @@ class Gemm:
         blocks = t.max(integer(1), t.ceildiv(k, self.kc))
         return t.max(integer(8), t.round_up(t.ceildiv(k, blocks), 8))
 
-    def _shares_a(self, t: Function, m: V) -> V:
-        return t.cmp("sle", m, integer(self.mc))
+    def _direct(self, t: Function, n: V) -> V:
+        """Whether A is read so few times that packing it does not pay."""
+        return t.cmp("sle", n, integer(THIN * self.tiles.tile.nr if self.tiles.direct is not None else -1))
+
+    def _shares_a(self, t: Function, m: V, n: V) -> V:
+        packed = t.bin("xor", self._direct(t, n), V("true", I1))
+        return t.bin("and", t.cmp("sle", m, integer(self.mc)), packed)
 
     def _shared_bytes(self, t: Function, m: V, n: V, k: V) -> V:
         a, b = self.tiles.a, self.tiles.b
         bytes_a, bytes_b = (t.mul(t.round_up(x, side.panel), side.bytes) for x, side in ((m, a), (n, b)))
-        return t.round_up(t.mul(t.select(self._shares_a(t, m), bytes_a, bytes_b), k), 64)
+        return t.round_up(t.mul(t.select(self._shares_a(t, m, n), bytes_a, bytes_b), k), 64)
 
     def _batches(self, t: Function, e: Emitter) -> V:
         count = integer(1)
@@ -95,7 +103,7 @@ class Gemm:
         t = Function(f"{SYMBOL}_scratch", I64, {"args": PTR})
         _, m, n, k = self._sizes(t)
         tile = self.tiles.tile
-        shares_a, depth = self._shares_a(t, m), self._depth(t, k)
+        shares_a, depth = self._shares_a(t, m, n), self._depth(t, k)
         packed = t.mul(depth, self.own)
         rows = t.select(shares_a, t.round_up(m, tile.mr), integer(self.mc))
         columns = t.select(shares_a, integer(self.strip), t.min(t.round_up(n, tile.nr), integer(self.nc)))
@@ -143,8 +151,8 @@ class Gemm:
         }  # fmt: skip
         t = Function("gemm.product", "void", params, "internal")
         _, m, n, k = self._sizes(t)
-        tile, threads = self.tiles.tile, t["threads"]
-        shares_a, depth = self._shares_a(t, m), self._depth(t, k)
+        tile, threads, direct = self.tiles.tile, t["threads"], self._direct(t, n)
+        shares_a, depth = self._shares_a(t, m, n), self._depth(t, k)
         blocks = t.max(integer(1), t.ceildiv(k, depth))
         m_padded, n_padded = t.round_up(m, tile.mr), t.round_up(n, tile.nr)
 
@@ -202,7 +210,8 @@ class Gemm:
                 with t.if_else(shares_a) as branch:
                     t.call("gemm.pack_b", "void", [t["args"], t["program"], packed, n0, breadth, k0, kc])
                     next(branch)
-                    t.call("gemm.pack_a", "void", [t["args"], t["program"], packed, m0, height, k0, kc])
+                    with t.if_(t.bin("xor", direct, V("true", I1))):
+                        t.call("gemm.pack_a", "void", [t["args"], t["program"], packed, m0, height, k0, kc])
                 extent = t.select(shares_a, m_padded, n_padded)
                 start = t.select(shares_a, m0, n0)
                 size = t.select(shares_a, integer(self.tiles.a.bytes), integer(self.tiles.b.bytes))
@@ -210,8 +219,12 @@ class Gemm:
                 a, b = t.select(shares_a, shared, packed), t.select(shares_a, packed, shared)
                 first = t.cmp("eq", number, integer(0))
                 last = t.cmp("eq", number, t.sub(blocks, integer(1)))
-                operands = [a, b, tiles, stride, m0, height, n0, breadth, kc, first, last]
-                t.call("gemm.multiply", "void", [t["args"], t["program"], *operands])
+                operands = [a, b, tiles, stride, m0, height, n0, breadth, k0, kc, first, last]
+                with t.if_else(direct) as branch:
+                    if self.tiles.direct is not None:
+                        t.call("gemm.multiply_direct", "void", [t["args"], t["program"], *operands])
+                    next(branch)
+                    t.call("gemm.multiply", "void", [t["args"], t["program"], *operands])
 
             each_block(body)
         t.call("gemm.barrier", "void", [t["header"], threads, t.add(rounds, integer(2))])

@@ -291,6 +291,11 @@ class Emitter:
             index = t.add(index, t.mul(where[extent], self.scalar(stride)))
         return t.at(self.scalar(ptr), index, dtypes.SIZE[ptr.type.dtype])
 
+    def address(self, op: ir.Op, where: Mapping[str, V]) -> V:
+        """Where a load reads."""
+        ptr, *rest = op.operands
+        return self._address(ptr, rest, op.result.type.extents, where)
+
     def prefetch(self, op: ir.Op, where: Mapping[str, V]) -> None:
         """Bring in the cache line that a load or store is going to use."""
         *value, ptr = op.operands[: len(op.operands) - 1 - len(self._extents(op))]

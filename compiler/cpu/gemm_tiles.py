@@ -150,9 +150,15 @@ class Tiles:
             row = ops.TABLE[root.attrs["kind"]]
             assert row.combine is not None and row.identity is not None
             self.combiner, self.identity = row.combine, row.identity(self.dtype)
+        #: The load that is all of A, if elements of A in memory are as those of a panel.
+        self.direct = values[0][0].op if root.name == "dot" and self._as_in_memory(values[0][0]) else None
         self.unroll = UNROLL if len(self.inner) <= BRIEF else 1
         self.a = self._side("gemm.pack_a", values[0], self.m, self.tile.mr)
         self.b = self._side("gemm.pack_b", values[1], self.n, self.tile.nr)
+
+    def _as_in_memory(self, a: ir.Value) -> bool:
+        whole = a.op is not None and a.op.name == "load_view" and len(a.type.extents) == 2
+        return whole and self.dtype in ("f32", "f64", "i32", "u32", "i64", "u64")
 
     def _side(self, name: str, values: tuple[ir.Value, ...], dim: str, panel: int) -> Side:
         parts = len(values) * self.tile.parts
@@ -258,20 +264,22 @@ class Tiles:
         return found
 
     # -- the product --------------------------------------------------------------------------------------------------
-    def multiply(self) -> Function:
-        """Multiply packed blocks: rows [m0, m0 + rows) by columns [n0, n0 + columns) over one block of k.
+    def multiply(self, direct: bool = False) -> Function:
+        """Multiply packed blocks: rows [m0, m0 + rows) by columns [n0, n0 + columns) over one block of k, from k0.
 
         Each register tile is added to the one at `tiles` unless `first`; after the `last` block of k it goes through
-        the epilogue.  `stride` elements lie between tiles (0: there is but one block of k).
+        the epilogue.  `stride` elements lie between tiles (0: there is but one block of k).  A `direct` one reads A
+        where it lies.
         """
         params = {
             "args": PTR, "program": I64, "a": PTR, "b": PTR, "tiles": PTR, "stride": I64, "m0": I64, "rows": I64,
-            "n0": I64, "columns": I64, "kc": I64, "first": I1, "last": I1,
+            "n0": I64, "columns": I64, "k0": I64, "kc": I64, "first": I1, "last": I1,
         }  # fmt: skip
-        t = Function("gemm.multiply", "void", params, "internal")
+        t = Function("gemm.multiply_direct" if direct else "gemm.multiply", "void", params, "internal")
         tile = self.tile
         stores = [op for op in self.kernel.body.ops if op.name == "store_view"]
-        e = Emitter(t, self.kernel, self.target, [*self.inner, *stores])
+        loads = [self.direct] if direct and self.direct is not None else []
+        e = Emitter(t, self.kernel, self.target, [*self.inner, *loads, *stores])
         e.excess = True
         kc, size = t["kc"], tile.size
         with t.for_(integer(0), t["columns"], tile.nr, [t["tiles"]]) as js:
@@ -280,26 +288,45 @@ class Tiles:
             column = t.add(t["n0"], js.index)
             with t.for_(integer(0), t["rows"], tile.mr, js.carried) as is_:
                 to = is_.carried[0]
-                a = t.at(t["a"], t.mul(is_.index, kc), self.a.bytes)
+                row = t.add(t["m0"], is_.index)
+                rows = t.min(integer(tile.mr), t.sub(t["rows"], is_.index))
+                a = [t.at(t["a"], t.mul(is_.index, kc), self.a.bytes)]
+                stride = integer(self.a.parts * tile.mr)
+                for op in loads:
+                    # Rows past the end repeat the last one.
+                    inside = [t.min(integer(r), t.sub(rows, integer(1))) for r in range(tile.mr)]
+                    a = [e.address(op, {self.m: t.add(row, r), self.k: t["k0"]}) for r in inside]
+                    stride = e.scalar(op.operands[3])
                 with t.if_(t["last"]):
-                    self._prefetch(e, t.add(t["m0"], is_.index), column)
+                    self._prefetch(e, row, column)
                 for line in range(0, tile.elements * size, LINE):
                     t.prefetch(t.at(to, integer(line)), write=True)
                 # The first tiles of a panel fetch the next panel, a quarter each.
                 quarter = t.min(t.div(is_.index, tile.mr), integer(QUARTERS))
                 panel = t.mul(kc, tile.nr * self.b.bytes)
-                ahead = t.add(panel, t.mul(quarter, t.div(panel, QUARTERS)))
-                sums = self._accumulate(e, a, b, kc, t.at(b, ahead))
-                places = [t.at(to, integer(i * tile.width), size) for i in range(len(sums))]
-                with t.if_else(t["first"]) as branch:
-                    for x, place in zip(sums, places):
-                        t.store(x, place, size)
-                    next(branch)
-                    for x, place in zip(sums, places):
-                        t.store(self._sum(e, t.load(place, tile.vector, size), x), place, size)
+                ahead = t.at(b, t.add(panel, t.mul(quarter, t.div(panel, QUARTERS))))
+
+                def block(vectors: int) -> None:
+                    sums = self._accumulate(e, a, stride, b, kc, ahead, vectors)
+                    per_row = tile.nr * tile.parts // tile.width
+                    numbers = [r * per_row + v for r in range(tile.mr) for v in range(vectors)]
+                    places = [t.at(to, integer(i * tile.width), size) for i in numbers]
+                    with t.if_else(t["first"]) as branch:
+                        for x, place in zip(sums, places, strict=True):
+                            t.store(x, place, size)
+                        next(branch)
+                        for x, place in zip(sums, places, strict=True):
+                            t.store(self._sum(e, t.load(place, tile.vector, size), x), place, size)
+
+                if direct:
+                    with t.if_else(t.cmp("sle", columns, integer(tile.width))) as narrow:
+                        block(1)
+                        next(narrow)
+                        block(tile.nr // tile.width)
+                else:
+                    block(tile.nr * tile.parts // tile.width)
                 with t.if_(t["last"]):
-                    rows = t.min(integer(tile.mr), t.sub(t["rows"], is_.index))
-                    operands = [t["args"], t["program"], to, t.add(t["m0"], is_.index), rows, column, columns]
+                    operands = [t["args"], t["program"], to, row, rows, column, columns]
                     t.call("gemm.epilogue", "void", operands)
                 is_.next = [t.at(to, t["stride"], size)]
             js.next = is_.carried
@@ -315,31 +342,34 @@ class Tiles:
                     for j in (0, tile.nr - 1):
                         e.prefetch(op, {self.m: t.add(row, integer(r)), self.n: t.add(column, integer(j))})
 
-    def _accumulate(self, e: Emitter, a: V, b: V, kc: V, ahead: V) -> list[V]:
-        """The products of two panels, row by row; within a row the real vectors, then the imaginary ones."""
+    def _accumulate(self, e: Emitter, rows: Sequence[V], stride: V, b: V, kc: V, ahead: V, per_row: int) -> list[V]:
+        """The products of two panels, row by row; within a row the real vectors, then the imaginary ones.
+
+        `rows` are the addresses of A's rows, or of its panel; steps of k are `stride` elements apart there.  Of the
+        panel of B, `per_row` vectors are used.
+        """
         t, tile = e.t, self.tile
-        per_row = tile.nr * tile.parts // tile.width
         zero = V("zeroinitializer", tile.vector)
         if self.root.name == "reduce":
             (zero,) = _registers(constant(t, self.identity, e.dtype(self.root.result), tile.width))
         loads = self.b.parts * tile.nr // tile.width
+        used = per_row if self.b.parts == 1 else loads
+        strides = [t.mul(stride, k) for k in range(self.unroll + 1)]
+
+        def element(k: int, r: int, part: int, a: V) -> V:
+            address = t.at(rows[r if len(rows) > 1 else 0], t.add(a, strides[k]), tile.size)
+            if len(rows) == 1:
+                address = t.at(address, integer(part * tile.mr + r), tile.size)
+            return t.load(address, tile.element, tile.size)
 
         def step(sums: Sequence[V], a: V, b: V, k: int) -> list[V]:
             sums, out = list(sums), []
             bs = [
                 t.load(t.at(b, integer((k * loads + v) * tile.width), tile.size), tile.vector, tile.size)
-                for v in range(loads)
+                for v in range(used)
             ]
             for r in range(tile.mr):
-                x = [
-                    t.splat(
-                        t.load(
-                            t.at(a, integer((k * self.a.parts + i) * tile.mr + r), tile.size), tile.element, tile.size
-                        ),
-                        tile.width,
-                    )
-                    for i in range(self.a.parts)
-                ]
+                x = [t.splat(element(k, r, i, a), tile.width) for i in range(self.a.parts)]
                 row = sums[r * per_row : (r + 1) * per_row]
                 if self.root.name == "reduce":
                     out += [self._combine(e, x, bs[v::per_row], s) for v, s in enumerate(row)]
@@ -353,24 +383,22 @@ class Tiles:
 
         unroll = self.unroll
         bulk = t.bin("and", kc, integer(-unroll))
-        with t.for_(integer(0), bulk, unroll, [a, b, ahead, *[zero] * (tile.mr * per_row)]) as unrolled:
+        with t.for_(integer(0), bulk, unroll, [integer(0), b, ahead, *[zero] * (tile.mr * per_row)]) as unrolled:
             a, b, ahead, *sums = unrolled.carried
             fetched = unroll * tile.nr * self.b.bytes // QUARTERS
             for line in range(0, fetched, LINE):
                 t.prefetch(t.at(ahead, integer(line)), locality=2)
             for k in range(unroll):
                 sums = step(sums, a, b, k)
-            a = t.at(a, integer(unroll * tile.mr), self.a.bytes)
             b = t.at(b, integer(unroll * tile.nr), self.b.bytes)
-            unrolled.next = [a, b, t.at(ahead, integer(fetched)), *sums]
+            unrolled.next = [t.add(a, strides[unroll]), b, t.at(ahead, integer(fetched)), *sums]
         a, b, _, *sums = unrolled.carried
         if unroll == 1:
             return sums
         with t.for_(bulk, kc, 1, [a, b, *sums]) as rest:
             a, b, *sums = rest.carried
             sums = step(sums, a, b, 0)
-            a, b = t.at(a, integer(tile.mr), self.a.bytes), t.at(b, integer(tile.nr), self.b.bytes)
-            rest.next = [a, b, *sums]
+            rest.next = [t.add(a, strides[1]), t.at(b, integer(tile.nr), self.b.bytes), *sums]
         return rest.carried[2:]
 
     def _combine(self, e: Emitter, a: Sequence[V], b: Sequence[V], total: V) -> V:
