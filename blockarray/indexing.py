@@ -178,6 +178,7 @@ def _advanced(a: array.Array, key: tuple[Any, ...]) -> Advanced:
     # Basic part: index arrays keep their axes for now.
     basic: list[Any] = []
     arrays: list[tuple[int, Expr]] = []  # (axis of the basic window, index)
+    known: list[tuple[np.ndarray, int]] = []  # (index, axis of a), to be checked
     fancy: list[bool] = []  # whether an item takes part in the placement
     axis = 0  # of a
     out = 0  # of the basic window
@@ -204,7 +205,8 @@ def _advanced(a: array.Array, key: tuple[Any, ...]) -> Advanced:
             continue
         if _is_mask(k):
             for j, (have, want) in enumerate(zip(k.shape, shape[axis : axis + n])):
-                if have != want:
+                # As in NumPy, a mask of extent 0 selects nothing of an axis of any extent.
+                if have not in (0, want):
                     raise IndexError(
                         f"boolean index did not match indexed array along axis {axis + j}; size of axis is {want} but"
                         f" size of corresponding boolean axis is {have}"
@@ -223,12 +225,12 @@ def _advanced(a: array.Array, key: tuple[Any, ...]) -> Advanced:
             axis += n
             continue
         if isinstance(k, np.ndarray):
-            _check(k, axis, shape[axis])
+            known.append((k, axis))
             index = from_numpy(k.astype(np.int64))
         else:
             index = cast(k._read(), int64)
             if index.op is BUFFER and index.nbytes <= SMALL:
-                _check(export.host(index), axis, shape[axis])
+                known.append((export.host(index), axis))
         basic.append(_FULL)
         arrays.append((out, index))
         axis, out = axis + 1, out + 1
@@ -240,6 +242,10 @@ def _advanced(a: array.Array, key: tuple[Any, ...]) -> Advanced:
         raise IndexError(
             f"shape mismatch: indexing arrays could not be broadcast together with shapes {spelled}"
         ) from None
+    if 0 not in common:
+        # As in NumPy, indices that are broadcast away may be anything.
+        for index, axis in known:
+            _check(index, axis, shape[axis])
     first, last = fancy.index(True), len(fancy) - 1 - fancy[::-1].index(True)
     place = others_before if all(fancy[first : last + 1]) else 0
     lead = [w for w, _ in arrays]
