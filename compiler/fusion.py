@@ -27,6 +27,7 @@ PARTIAL = E.structural("partial", 1, "A reduction of each block of an axis.")
 #: The input, materialised.
 COPY = E.structural("copy", 1, "The input's elements in row-major order.")
 
+WRITES = (E.UPDATE, E.SCATTER)
 #: Nodes that are always a kernel's root: what they compute is written where only a kernel of its own may write.
 ROOTS_ONLY = frozenset((E.UPDATE, E.SCATTER, E.HOST, PARTIAL, COPY))
 
@@ -137,6 +138,15 @@ def edges(group: Group, node: Expr, at: At) -> list[tuple[Expr, At]]:
     return []
 
 
+def operands(root: Expr) -> tuple[Expr, ...]:
+    """Memory that a root reads or writes beside the uses of its group."""
+    if root.op in WRITES:
+        return root.inputs[:1]
+    if root.op is E.HOST:
+        return tuple([x.inputs[0] if x.op is E.VIEW else x for x in root.inputs])
+    return ()
+
+
 def split_axis(group: Group) -> Axis:
     """The axis whose blocks a PARTIAL reduces."""
     _, over, axis, _ = group.root.attrs
@@ -166,6 +176,8 @@ class Partitioner:
         self.groups: list[Group] = []
         #: For each node, the groups that read it, with the indices.
         self.needed: dict[Expr, dict[Group, list[At]]] = {}
+        #: For each node, the groups that want it in memory.
+        self.operand_of: dict[Expr, list[Group]] = {}
         self.place = {node: i for i, node in enumerate(order)}
         self.cost, self.reads = _costs(order)
 
@@ -251,7 +263,7 @@ class Partitioner:
         queue = deque([start])
         while queue:
             for out in queue.popleft().outputs:
-                for reader in self.needed.get(out, ()):
+                for reader in (*self.needed.get(out, ()), *self.operand_of.get(out, ())):
                     if reader is goal:
                         return True
                     if reader not in seen:
@@ -290,7 +302,7 @@ class Partitioner:
 
     def _start(self, node: Expr) -> None:
         """A new group whose root is node."""
-        shape = node.inputs[1].shape if node.op in (E.UPDATE, E.SCATTER) else node.shape
+        shape = node.inputs[1].shape if node.op in WRITES else node.shape
         axes = [Axis(n) for n in shape]
         at = tuple(Index.axis(a) for a in axes)
         group = Group([node])
@@ -304,6 +316,8 @@ class Partitioner:
             group.parallel = axes_of(at) | {split_axis(group)}
             group.cuts.append((node, f"too few programs for so long a walk: blocks of {node.attrs[3]} side by side"))
         self.groups.append(group)
+        for x in operands(node):
+            self.operand_of.setdefault(x, []).append(group)
         self._add(node, group, [at])
 
     def _add(self, node: Expr, group: Group, ats: list[At]) -> None:
@@ -345,7 +359,7 @@ class Partitioner:
             return "the kernel would be too large"
         if group.loads + len(group.cuts) >= policy.max_inputs:
             return "the kernel would read too many arrays"
-        if group.root.op in (E.UPDATE, E.SCATTER) and group.root.inputs[0] is node:
+        if group.root.op in WRITES and group.root.inputs[0] is node:
             return "written to in place"
         if any(i.depth() > policy.max_reshapes for use in uses for i in use):
             return "reshaped too often on the way"
@@ -369,6 +383,8 @@ class Partitioner:
                 wanted = False
             elif len(group.outputs) >= policy.max_outputs:
                 return "the kernel would write too many arrays"
+            elif any(self._leads(other, group) for other in self.operand_of.get(node, ())):
+                return "an operand of something that the kernel reads"
             elif group.root.op is E.SCATTER:
                 return "asked for"
         if op.kind == "elementwise":

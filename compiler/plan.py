@@ -12,7 +12,7 @@ from typing import Any
 
 from . import expr as E
 from .expr import Expr
-from .fusion import COPY, PARTIAL, Group, Partitioner, Policy, touched
+from .fusion import COPY, PARTIAL, WRITES, Group, Partitioner, Policy, operands, touched
 from .ir import Kernel
 from .lower import lower
 from .ops import LITERAL_EXPONENTS, TABLE
@@ -20,7 +20,6 @@ from .prepare import EMPTY, Prepared, prepare
 from .printer import text
 
 POWER, CAST = TABLE["power"], TABLE["cast"]
-WRITES = (E.UPDATE, E.SCATTER)
 
 
 @dataclass(slots=True)
@@ -235,7 +234,7 @@ def _dependencies(groups: list[Group]) -> dict[Group, set[Group]]:
     home = {out: g for g in groups for out in g.outputs}
     before: dict[Group, set[Group]] = {g: set() for g in groups}
     for g in groups:
-        for x in (*g.uses, *_operands(g.root)):
+        for x in (*g.uses, *operands(g.root)):
             if x in home and home[x] is not g:
                 before[g].add(home[x])
     for g in groups:
@@ -250,8 +249,8 @@ def _reads_before(other: Group, base: Expr) -> bool:
     root = other.root
     if root.op in WRITES and root is not base and root.inputs[0] is base:
         return True
-    operands = _operands(root) if root.op is E.HOST else ()
-    return any(_same_memory(x, base) for x in (*other.uses, *operands))
+    read = operands(root) if root.op is E.HOST else ()
+    return any(_same_memory(x, base) for x in (*other.uses, *read))
 
 
 def _order(groups: list[Group]) -> list[Group] | Expr:
@@ -284,15 +283,6 @@ def _order(groups: list[Group]) -> list[Group] | Expr:
     return ordered
 
 
-def _operands(root: Expr) -> tuple[Expr, ...]:
-    """Memory that a root reads or writes beside the uses of its group."""
-    if root.op in WRITES:
-        return root.inputs[:1]
-    if root.op is E.HOST:
-        return tuple([x.inputs[0] if x.op is E.VIEW else x for x in root.inputs])
-    return ()
-
-
 def _same_memory(x: Expr, base: Expr) -> bool:
     return x is base or (x.op is E.BUFFER and base.op is E.BUFFER and x.attrs[0] is base.attrs[0])
 
@@ -305,11 +295,11 @@ class _Assembly:
         self.prepared = prepared
         self.groups = groups
         self.position = {n: i for i, n in enumerate(graph.nodes)}
-        #: Recorded node of a write: its window's offset is read from the graph at launch.
+        #: Recorded node of a write or library call: the window's offset, or the function, is read from it at launch.
         self.source: dict[Expr, int] = {}
         for n, i in self.position.items():
-            if n.op is E.UPDATE:
-                self.source.setdefault(prepared.image[n], i)
+            if n.op in (E.UPDATE, E.HOST) and prepared.image[n].attrs is n.attrs:  # not the image of an input
+                self.source[prepared.image[n]] = i
         self.slot: dict[Expr, int] = {}
         self.leaves: list[tuple[int, int]] = []
         self.count = 0
@@ -404,9 +394,8 @@ class _Assembly:
             if x.op is E.BUFFER:
                 offset, strides = 0, x.attrs[2]
             operands.append((self._slot(base), offset, strides, x.shape, x.dtype))
-        source = next(i for i, n in enumerate(self.graph.nodes) if self.prepared.image[n] is node)
         reads = [o[0] for o in operands if o[0] >= 0]
-        return HostStep(node.attrs[0], source, operands, self._slot(node), node.shape, node.dtype, reads)
+        return HostStep(node.attrs[0], self.source[node], operands, self._slot(node), node.shape, node.dtype, reads)
 
     def _lifetimes(self, steps: list[KernelStep | HostStep], kept: set[int]) -> None:
         """Free each temporary after the last step that touches it."""

@@ -401,3 +401,13 @@ def test_plans_tell_apart_writes_that_overlap_what_they_read(base: Any) -> None:
         y[write : write + count] = y[read : read + count] * 2
         expected[write : write + count] = expected[read : read + count] * 2
         assert_same(y, expected)
+
+
+def test_a_kernel_reads_a_library_call_and_its_operand() -> None:
+    a = xp.asarray([3.0, 1.0, 2.0])
+    x = a + 1
+    assert_same(xp.sort(x) + x, np.array([6.0, 5.0, 7.0]))
+    x = a + 1
+    y = xp.cumsum(xp.sort(x)[1:]) - x[1:]
+    evaluate(y, x)
+    assert_same(y, np.array([1.0, 4.0]))
