@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from . import elementwise, reductions
 from .array import Array
+from .compiler.ops import TABLE
 from .operands import as_array
 
 
@@ -21,6 +23,35 @@ _REDUCE = {
     "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any",
 }  # fmt: skip
 _ACCUMULATE = {"add": "cumsum", "multiply": "cumprod"}
+
+
+def _along_first(function: Any, name: str) -> Any:
+    """A reduction or scan as a ufunc's method, whose axis is the first one by default."""
+
+    def method(array: Any, /, axis: Any = 0, *args: Any, **kwargs: Any) -> Array:
+        return function(array, axis, *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = f"As `{function.__name__}`, over the first axis by default."
+    return method
+
+
+def _outer(function: Any) -> Any:
+    def outer(A: Any, B: Any, /, **kwargs: Any) -> Array:
+        """The function of all pairs of elements."""
+        x, y = as_array(A), as_array(B)
+        return function(x[(..., *(None,) * y.ndim)], y, **kwargs)
+
+    return outer
+
+
+for _name, _op in TABLE.items():
+    _function: Any = getattr(elementwise, _name, None)
+    if _op.kind == "elementwise" and _op.arity == 2 and _function is not None:
+        _function.outer = _outer(_function)
+        for _method, _functions in (("reduce", _REDUCE), ("accumulate", _ACCUMULATE)):
+            if _name in _functions:
+                setattr(_function, _method, _along_first(getattr(reductions, _functions[_name]), _method))
 
 
 def array_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
