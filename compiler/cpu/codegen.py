@@ -80,7 +80,8 @@ class Codegen:
         head = "define void @kernel(ptr %args, i64 %begin, i64 %end, ptr %scratch, i64 %thread)"
         scratch = "define i64 @kernel_scratch(ptr %args)"
         # The prologue computes the scratch's size too; what this function does not need of it is dead code here.
-        size = ["  %scratch = inttoptr i64 0 to ptr", *self.memory.allocas, *self._prologue] if self._scratch.ref != "0" else []
+        size = ["  %scratch = inttoptr i64 0 to ptr", *self.memory.allocas, *self._prologue]
+        size = size if self._scratch.ref != "0" else []
         return "\n".join((
             f"{head} {attributes} {{", "entry:", *self.memory.allocas, *self._prologue, "  br label %start", *body, "}",
             f"{scratch} {attributes} {{", "entry:", *size, f"  ret i64 {self._scratch.ref}", "}", declarations, "",
