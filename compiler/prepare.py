@@ -31,6 +31,8 @@ SPLIT_BLOCKS = 1 << 12
 SPLIT_ROWS = 256
 #: Rows from which even a narrow block of columns is too large for a cache: whole rows are then read, in memory's order.
 TALL = 1024
+#: Elements from which an elementwise node follows its inputs' order in memory.
+TRANSPOSED = 1 << 12
 
 
 @dataclass(slots=True)
@@ -78,6 +80,8 @@ class _Preparation:
         self.policy = policy
         self.image: dict[Expr, Expr] = {}
         self.readers: Counter[Expr] = Counter()
+        #: Reductions that no other walk over the same elements could share a kernel with.
+        self.lone: set[Expr] = set()
 
     def run(self, roots: list[Expr], twins: dict[Expr, Expr], external: set[Expr]) -> Prepared:
         image = self.image
@@ -89,6 +93,7 @@ class _Preparation:
         recorded = postorder(roots)
         for node in recorded:
             self.readers.update(node.inputs)
+        self.lone = _lone_reductions(recorded)
         for root in roots:  # leaves
             image[root] = self._rewrite(root, (), wanted) if not root.inputs else root
         for node in recorded:
@@ -136,7 +141,7 @@ class _Preparation:
             return _with_inputs(node, tuple([_windowed(x) for x in inputs]))
         if op is E.GATHER and 0 in inputs[0].shape[: len(inputs) - 1]:
             raise IndexError("index out of bounds for an axis of size 0")
-        return _with_inputs(node, inputs)
+        return _in_memory_order(node, inputs) if op.kind == "elementwise" else _with_inputs(node, inputs)
 
     # -- reductions ---------------------------------------------------------------------------------------------------
     def _reduction(self, node: Expr, x: Expr) -> Expr:
@@ -144,7 +149,7 @@ class _Preparation:
         if prod(x.shape) == 0:
             assert op.identity is not None
             return _filled(op.identity(dtypes.name(node.dtype)), node)
-        split = self._split(x.shape, axes)
+        split = self._split(x.shape, axes, node in self.lone)
         if split is None:
             return _with_inputs(node, (x,))
         axis, block = split
@@ -160,7 +165,7 @@ class _Preparation:
         winner = Expr(op, (values,), (0,), (), node.dtype, 0)
         return Expr(E.GATHER, (partial, winner), None, (), node.dtype, 0)
 
-    def _split(self, shape: E.Shape, axes: tuple[int, ...]) -> tuple[int, int] | None:
+    def _split(self, shape: E.Shape, axes: tuple[int, ...], lone: bool) -> tuple[int, int] | None:
         """(axis, block) for a reduction that would leave the device idle."""
         policy = self.policy
         work = prod(shape)
@@ -169,7 +174,7 @@ class _Preparation:
         last = len(shape) - 1
         axis = max(axes, key=lambda k: shape[k])
         n = shape[axis]
-        columns = (64 if n > TALL else 16) * policy.lane_block
+        columns = (64 if lone and n > TALL else 16) * policy.lane_block
         programs = prod(-(-n // columns) if k == last else n for k, n in enumerate(shape) if k not in axes)
         if programs >= policy.min_programs:
             return None
@@ -290,6 +295,66 @@ def _is_permutation(view: Expr) -> bool:
         and view.size == base.size
         and not any(s == 0 and n > 1 for s, n in zip(view.attrs[1], view.shape, strict=True))
     )
+
+
+def _lone_reductions(recorded: list[Expr]) -> set[Expr]:
+    """Reductions of what holds no reduction, whose result is neither reduced nor broadcast."""
+    above: set[Expr] = set()
+    for node in recorded:
+        if any(x.op.kind == "reduction" or x in above for x in node.inputs):
+            above.add(node)
+    walked: set[Expr] = set()
+    for node in reversed(recorded):
+        walks = node.op.kind == "reduction" or node in walked
+        walked.update(x for x in node.inputs if walks or x.size < node.size)
+    return {n for n in recorded if n.op.kind == "reduction" and n not in above and n not in walked}
+
+
+def _in_memory_order(node: Expr, inputs: tuple[Expr, ...]) -> Expr:
+    """An elementwise node; where its inputs are transposed in memory alike, a transposed view of the node beneath.
+
+    The work is then done in memory's order, and the result lies in memory as its inputs do.
+    """
+    made = _with_inputs(node, inputs)
+    if node.size < TRANSPOSED:
+        return made
+    order: tuple[int, ...] | None = None
+    for x in inputs:
+        strides = _strides(x)
+        if strides is None or any(strides):
+            axes = tuple(sorted(range(len(node.shape)), key=lambda k: -strides[k])) if strides else ()
+            if strides is None or order not in (None, axes) or not _dense(x.shape, strides, axes):
+                return made
+            order = axes
+    if order is None or order == tuple(range(len(order))):
+        return made
+    shape = tuple([node.shape[k] for k in order])
+    beneath = tuple([_permuted(x, order, shape) for x in inputs])
+    result = Expr(node.op, beneath, node.attrs, shape, node.dtype, 0)
+    strides = contiguous_strides(shape)
+    back = tuple([strides[order.index(k)] for k in range(len(order))])
+    return Expr(E.VIEW, (result,), (0, back), node.shape, node.dtype, 0)
+
+
+def _strides(x: Expr) -> E.Shape | None:
+    """The strides by which an elementwise node's input walks memory, if it is memory or a view."""
+    if x.op is E.SCALAR:
+        return ()
+    if x.op is E.BUFFER:
+        return x.attrs[2]
+    return x.attrs[1] if x.op is E.VIEW else None
+
+
+def _dense(shape: E.Shape, strides: E.Shape, axes: tuple[int, ...]) -> bool:
+    """Whether the axes, in this order, walk memory without gaps."""
+    return tuple([strides[k] for k in axes]) == contiguous_strides(tuple([shape[k] for k in axes]))
+
+
+def _permuted(x: Expr, order: tuple[int, ...], shape: E.Shape) -> Expr:
+    if x.op is E.SCALAR:
+        return x
+    base, offset, strides = (x.inputs[0], *x.attrs) if x.op is E.VIEW else (x, 0, contiguous_strides(x.shape))
+    return Expr(E.VIEW, (base,), (offset, tuple([strides[k] for k in order])), shape, x.dtype, 0)
 
 
 def _copy(node: Expr) -> Expr:
