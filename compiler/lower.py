@@ -275,10 +275,11 @@ class _Lowering:
                 queue += [(p, canonical(i)) for p, i in edges(self.group, *value)]
             elif value[0].op is not E.SCALAR:
                 leaves[value] = axes
-        sides = [sum(axis in axes for axes in leaves.values()) for axis in (m, n)]
+        first = sum(m in axes for axes in leaves.values())
         return (
-            all(1 <= count <= SIDE_VALUES for count in sides)
-            and len(leaves) <= sum(sides)
+            1 <= first <= SIDE_VALUES
+            and 1 <= len(leaves) - first <= SIDE_VALUES
+            and any(n in axes for axes in leaves.values())
             and not any({m, n} <= axes for axes in leaves.values())
             and all(_PACKED.get(dtypes.name(leaf.dtype)) == packed for leaf, _ in leaves)
             and sum(x.op.cost for x, _ in inner) <= STEP_COST

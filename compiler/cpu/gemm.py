@@ -74,13 +74,13 @@ class Gemm:
         blocks = t.max(integer(1), t.ceildiv(k, self.kc))
         return t.max(integer(8), t.round_up(t.ceildiv(k, blocks), 8))
 
-    def _direct(self, t: Function, n: V) -> V:
-        """Whether A is read so few times that packing it does not pay."""
-        return t.cmp("sle", n, integer(THIN * self.tiles.tile.nr if self.tiles.direct is not None else -1))
+    def _thin(self, t: Function, n: V) -> V:
+        """Whether A is read so few times that packing all of it, or even packing it at all, does not pay."""
+        return t.cmp("sle", n, integer(THIN * self.tiles.tile.nr))
 
     def _shares_a(self, t: Function, m: V, n: V) -> V:
-        packed = t.bin("xor", self._direct(t, n), V("true", I1))
-        return t.bin("and", t.cmp("sle", m, integer(self.mc)), packed)
+        wide = t.bin("xor", self._thin(t, n), V("true", I1))
+        return t.bin("and", t.cmp("sle", m, integer(self.mc)), wide)
 
     def _shared_bytes(self, t: Function, m: V, n: V, k: V) -> V:
         a, b = self.tiles.a, self.tiles.b
@@ -151,7 +151,8 @@ class Gemm:
         }  # fmt: skip
         t = Function("gemm.product", "void", params, "internal")
         _, m, n, k = self._sizes(t)
-        tile, threads, direct = self.tiles.tile, t["threads"], self._direct(t, n)
+        tile, threads = self.tiles.tile, t["threads"]
+        direct = self._thin(t, n) if self.tiles.direct is not None else V("false", I1)
         shares_a, depth = self._shares_a(t, m, n), self._depth(t, k)
         blocks = t.max(integer(1), t.ceildiv(k, depth))
         m_padded, n_padded = t.round_up(m, tile.mr), t.round_up(n, tile.nr)

@@ -9,7 +9,7 @@ from typing import Any
 from .. import dtypes, ir
 from ..llvm import math
 from ..llvm.convert import Register, constant, convert, from_memory, memory_type, round_to, to_memory
-from ..llvm.text import Text, V, vector
+from ..llvm.text import Text, V, mangle, vector
 from .libmvec import host_math
 from .target import Target
 
@@ -192,6 +192,8 @@ class Emitter:
         self.kernel = kernel
         self.target = target
         self.excess = False
+        #: Lanes that loads of consecutive elements may touch, if not all.
+        self.mask: V | None = None
         self.values: dict[ir.Value, Register] = {}
         self._sizes = [d.size for d in kernel.dims.values()] + [axis.size for axis in kernel.grid]
         self.tile_ops = [op for op in ops if not is_scalar(op)]
@@ -251,7 +253,7 @@ class Emitter:
             elif name == "broadcast":
                 value = self.splat(self.values[op.operands[0]], wide)
             elif name == "iota":
-                value = self._positions(where[str(result.type.extents[0])], wide)
+                value = self.positions(where[str(result.type.extents[0])], wide)
             elif name == "cast":
                 source = op.operands[0]
                 value = convert(t, self.values[source], self.dtype(source), self.dtype(result))
@@ -273,12 +275,6 @@ class Emitter:
         for size in sizes[:number:-1]:
             rest = t.div(rest, size)
         return t.rem(rest, sizes[number]) if number else rest
-
-    def _positions(self, first: V, width: int) -> V:
-        if not width:
-            return first
-        steps = V("<" + ", ".join(f"i64 {i}" for i in range(width)) + ">", vector(I64, width))
-        return self.t.bin("add", self.t.splat(first, width), steps)
 
     def splat(self, x: Register, width: int) -> Register:
         return self.t.splat(x, width) if isinstance(x, V) else (self.t.splat(x[0], width), self.t.splat(x[1], width))
@@ -318,7 +314,8 @@ class Emitter:
             if stride.ref == "0":
                 loaded = [t.splat(t.load(t.at(address, integer(i * size)), part, size), width) for i in range(parts)]
             elif stride.ref == "1":
-                whole = t.load(address, vector(part, width * parts), size)
+                ty = vector(part, width * parts)
+                whole = t.load(address, ty, size) if self.mask is None else self._masked(address, ty, size)
                 poison = V("poison", whole.ty)
                 loaded = [whole] if parts == 1 else [t.shuffle(whole, poison, range(i, 2 * width, 2)) for i in (0, 1)]
             else:
@@ -331,6 +328,19 @@ class Emitter:
         if parts == 2:
             return loaded[0], loaded[1]
         return from_memory(t, loaded[0], dtype)
+
+    def _masked(self, address: V, ty: str, size: int) -> V:
+        assert self.mask is not None
+        name, zero = f"llvm.masked.load.{mangle(ty)}.p0", V("zeroinitializer", ty)
+        self.t.declare(name, ty, [PTR, self.mask.ty, ty])
+        return self.t.op(f"call {ty} @{name}(ptr align {size} {address.ref}, {self.mask}, {zero})", ty)
+
+    def positions(self, first: V, width: int) -> V:
+        """first, first + 1, ... in lanes."""
+        if not width:
+            return first
+        steps = V("<" + ", ".join(f"i64 {i}" for i in range(width)) + ">", vector(I64, width))
+        return self.t.bin("add", self.t.splat(first, width), steps)
 
     def _encoded(self, register: V, dtype: str) -> V:
         if self.excess:

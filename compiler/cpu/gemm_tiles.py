@@ -150,15 +150,18 @@ class Tiles:
             row = ops.TABLE[root.attrs["kind"]]
             assert row.combine is not None and row.identity is not None
             self.combiner, self.identity = row.combine, row.identity(self.dtype)
-        #: The load that is all of A, if elements of A in memory are as those of a panel.
+        #: The load that is all of A, if its rows lie in memory as a product can read them.
         self.direct = values[0][0].op if root.name == "dot" and self._as_in_memory(values[0][0]) else None
         self.unroll = UNROLL if len(self.inner) <= BRIEF else 1
         self.a = self._side("gemm.pack_a", values[0], self.m, self.tile.mr)
         self.b = self._side("gemm.pack_b", values[1], self.n, self.tile.nr)
 
     def _as_in_memory(self, a: ir.Value) -> bool:
-        whole = a.op is not None and a.op.name == "load_view" and len(a.type.extents) == 2
-        return whole and self.dtype in ("f32", "f64", "i32", "u32", "i64", "u64")
+        if a.op is None or a.op.name != "load_view" or len(a.type.extents) != 2:
+            return False
+        rows = a.op.operands[3].op
+        consecutive = rows is not None and rows.name == "const" and rows.attrs["value"] == 1
+        return consecutive and self.dtype in ("f32", "f64", "i32", "u32", "i64", "u64")
 
     def _side(self, name: str, values: tuple[ir.Value, ...], dim: str, panel: int) -> Side:
         parts = len(values) * self.tile.parts
@@ -192,6 +195,10 @@ class Tiles:
         whole = t.mul(t.div(t.min(count, room), panel), panel)
         if not depth:
             self._pack_across(e, side, whole)
+            if self._maskable(side, needed):
+                self._pack_masked(e, side, whole)
+                t.line("ret void")
+                return t
         with t.for_(integer(0), count, panel) as panels:
             to = t.at(t["to"], t.mul(panels.index, kc), size * parts)
             first = t.add(start, panels.index)
@@ -230,6 +237,32 @@ class Tiles:
                     e.run(None, {side.dim: t.add(first, integer(j)), side.depth: position}, side.dim, tile.width)
                     for i, x in enumerate(self._parts(e, side, tile.width)):
                         self._put(t, x, t.at(to, integer(i * panel + j), tile.size), min(tile.width, panel - j))
+
+    def _maskable(self, side: Side, needed: Sequence[ir.Op]) -> bool:
+        """Whether the loads along the side's dim are of consecutive elements, and the target has a mask for them."""
+        for op in needed:
+            if op.name == "load_view" and side.dim in op.result.type.extents:
+                stride = op.operands[2 + op.result.type.extents.index(side.dim)].op
+                dtype = op.result.type.dtype
+                if dtype in dtypes.COMPLEX or dtypes.SIZE[dtype] not in self.target.masked:
+                    return False
+                if stride is None or stride.name != "const" or stride.attrs["value"] != 1:
+                    return False
+        return True
+
+    def _pack_masked(self, e: Emitter, side: Side, start: V) -> None:
+        """Pack the positions from `start` on, a panel at a time, touching no others."""
+        t, tile, panel, count = e.t, self.tile, side.panel, e.t["count"]
+        with t.for_(start, count, panel) as panels, t.for_(integer(0), t["kc"]) as ks:
+            position, first = t.add(t["k0"], ks.index), t.add(t["start"], panels.index)
+            to = t.at(t["to"], t.add(t.mul(panels.index, t["kc"]), t.mul(ks.index, panel)), side.bytes)
+            for j in range(0, panel, tile.width):
+                lane = e.positions(t.add(panels.index, integer(j)), tile.width)
+                e.mask = t.cmp("slt", lane, t.splat(t.min(count, t.add(panels.index, integer(panel))), tile.width))
+                e.run(None, {side.dim: t.add(first, integer(j)), side.depth: position}, side.dim, tile.width)
+                for i, x in enumerate(self._parts(e, side, tile.width)):
+                    self._put(t, x, t.at(to, integer(i * panel + j), tile.size), min(tile.width, panel - j))
+        e.mask = None
 
     def _pack_depth(self, e: Emitter, side: Side, first: V, position: V, row: V) -> None:
         """`width` steps of k of a whole panel whose memory is consecutive along k."""
