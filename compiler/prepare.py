@@ -321,9 +321,11 @@ def _in_memory_order(node: Expr, inputs: tuple[Expr, ...]) -> Expr:
     order: tuple[int, ...] | None = None
     for x in inputs:
         strides = _strides(x)
-        if strides is None or any(strides):
-            axes = tuple(sorted(range(len(node.shape)), key=lambda k: -strides[k])) if strides else ()
-            if strides is None or order not in (None, axes) or not _dense(x.shape, strides, axes):
+        if strides is None:
+            return made
+        if any(strides):
+            axes = tuple(sorted(range(len(strides)), key=[-s for s in strides].__getitem__))
+            if order not in (None, axes) or not _dense(x.shape, strides, axes):
                 return made
             order = axes
     if order is None or order == tuple(range(len(order))):
