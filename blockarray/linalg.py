@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -188,13 +190,23 @@ def cross(a: Any, b: Any, axis: int = -1) -> Array:
 
 
 # -- Einstein summation -----------------------------------------------------------------------------------------------
+def _spelled(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """Subscripts as a string, and the operands, from operands that alternate with lists of axis numbers."""
+    letters = lambda axes: "".join("..." if k is Ellipsis else ascii_letters[operator.index(k)] for k in axes)
+    spelled = ",".join(map(letters, args[1::2]))
+    if len(args) % 2:
+        spelled += "->" + letters(args[-1])
+    return spelled, args[: len(args) // 2 * 2 : 2]
+
+
 def einsum(subscripts: Any, /, *operands: Any, out: Any = None, optimize: Any = True, dtype: Any = None) -> Array:
     """Sums of products over labelled axes, contracted pair by pair as matrix products.
 
     Parameters
     ----------
     subscripts : str
-        Such as "ij,jk->ik"; "..." stands for axes that are broadcast.
+        Such as "ij,jk->ik"; "..." stands for axes that are broadcast.  Operands may instead alternate with lists of
+        axis numbers: `einsum(x, [0, 1], y, [1, 2], [0, 2])`.
     *operands : array_like
     out : Array, optional
     dtype : dtype, optional
@@ -204,7 +216,7 @@ def einsum(subscripts: Any, /, *operands: Any, out: Any = None, optimize: Any = 
     Array
     """
     if not isinstance(subscripts, str):
-        raise TypeError("einsum takes its subscripts as a string")
+        subscripts, operands = _spelled((subscripts, *operands))
     terms, result = _parse(subscripts, [as_array(x) for x in operands])
     to = canonical(dtype) if dtype is not None else result_type(*(x.dtype for _, x in terms))
     terms = [_collect(labels, cast_to(x, to)) for labels, x in terms]

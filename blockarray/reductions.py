@@ -28,7 +28,8 @@ from .operands import (
 __all__ = [
     "sum", "prod", "max", "min", "amax", "amin", "any", "all", "argmax", "argmin", "mean", "var", "std",
     "count_nonzero", "ptp", "average", "nansum", "nanprod", "nanmax", "nanmin", "nanmean", "nanvar", "nanstd",
-    "nanargmax", "nanargmin", "cumsum", "cumprod", "cumulative_sum", "cumulative_prod", "diff",
+    "nanargmax", "nanargmin", "cumsum", "cumprod", "cumulative_sum", "cumulative_prod", "nancumsum", "nancumprod",
+    "diff",
 ]  # fmt: skip
 
 _NARROW = (np.dtype(np.float16), BFLOAT16)
@@ -506,6 +507,16 @@ def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Arra
 def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Array:
     """Products of the elements so far along an axis, or of the flattened array."""
     return _scan("cumprod", a, axis, dtype, out)
+
+
+def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Array:
+    """Running sum along an axis, NaN taken as zero."""
+    return cumsum(_without_nan(as_array(a), 0), axis, dtype, out)
+
+
+def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Array:
+    """Running product along an axis, NaN taken as one."""
+    return cumprod(_without_nan(as_array(a), 1), axis, dtype, out)
 
 
 def _cumulative(name: str, x: Any, axis: Any, dtype: Any, out: Any, include_initial: bool) -> Array:

@@ -56,6 +56,11 @@ multiply.reduce(A([[1, 2], [3, 4]]), axis=None)
 add.accumulate(A([[1, 2], [3, 4]]))
 subtract.outer(A([1, 2]), A([[1.5, 2]]))
 less.outer(A([1, 2]), 2)
+nancumsum(A([[1, nan], [2, 3]]), axis=1)
+nancumprod(A([1, nan, 3]))
+einsum(A([[1, 2], [3, 4]]), [0, 1], A([1, 2]), [1])
+einsum(A([[1, 2], [3, 4]]), [0, 1], [1, 0])
+einsum(A([[1, 2], [3, 4]]), [..., 0], A([1, 2]), [0], [...])
 choose(A([0, 1]), [A([1, 2]), A([3.5, 4])])
 choose(A([0, 5]), [A([1, 2]), 7], mode="clip")
 select([A([True, False]), A([True, True])], [A([1, 2]), A([3, 4])], default=9)
@@ -92,7 +97,12 @@ r = A([1, 0], "u1"); add(A([1, 2]), 2, out=r)
 
 
 def answer(namespace: Any, make: Any, code: str) -> Any:
-    names = {**{n: getattr(namespace, n) for n in dir(namespace) if not n.startswith("_")}, "A": make, "inf": inf}
+    names = {
+        **{n: getattr(namespace, n) for n in dir(namespace) if not n.startswith("_")},
+        "A": make,
+        "inf": inf,
+        "nan": nan,
+    }
     try:
         with np.errstate(all="ignore"):
             if "; " not in code:
