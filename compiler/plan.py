@@ -224,9 +224,30 @@ def build(graph: Graph, policy: Policy) -> Plan:
         groups = Partitioner(prepared.order, prepared.roots | prepared.stored, prepared.external, policy).run()
         conflict = _order(groups)
         if isinstance(conflict, list):
-            return _Assembly(graph, prepared, conflict).run()
+            made = _Assembly(graph, prepared, conflict).run()
+            pending = _read_later(graph, made)
+            lost = {x for x in donated if id(x.attrs[0]) in pending and not x.attrs[0].pinned}
+            if not lost:
+                return made
+            donated -= lost
+            continue
         # The write cannot come after all readers of what it overwrites: let it copy.
         copied.add(next(n for n in nodes if prepared.image[n] is conflict))
+
+
+def _read_later(graph: Graph, made: Plan) -> set[int]:
+    """Ids of the buffers behind held nodes that the plan does not compute: they must outlive its writes."""
+    done = {graph.nodes[i] for i in (*made.empty, *[r[0] for r in made.results])}
+    found: set[int] = set()
+    stack = [graph.nodes[i] for i in graph.external]
+    while stack:
+        node = stack.pop()
+        if node not in done:
+            done.add(node)
+            stack.extend(node.inputs)
+            if node.op is E.BUFFER:
+                found.add(id(node.attrs[0]))
+    return found
 
 
 def _dependencies(groups: list[Group]) -> dict[Group, set[Group]]:

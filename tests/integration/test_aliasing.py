@@ -411,3 +411,14 @@ def test_a_kernel_reads_a_library_call_and_its_operand() -> None:
     y = xp.cumsum(xp.sort(x)[1:]) - x[1:]
     evaluate(y, x)
     assert_same(y, np.array([1.0, 4.0]))
+
+
+def test_a_write_spares_what_a_pending_array_reads() -> None:
+    """Evaluating a write must not overwrite memory that a held array, of which it reads a part, is still to read."""
+    x = xp.asarray(np.arange(7.0))
+    r = x[::-1]
+    c = r + r
+    r[1:3] = c[0:2][::-1] * 2
+    evaluate(x)
+    assert_same(c, 2 * np.arange(7.0)[::-1])
+    assert_same(x, np.array([0.0, 1, 2, 3, 24, 20, 6]))
