@@ -254,24 +254,25 @@ def _dependencies(groups: list[Group]) -> dict[Group, set[Group]]:
     """The groups that must run before each: those that it reads, and those that read what it overwrites."""
     home = {out: g for g in groups for out in g.outputs}
     before: dict[Group, set[Group]] = {g: set() for g in groups}
+    #: Groups that read a piece of memory, or overwrite it.
+    users: dict[int, list[Group]] = {}
     for g in groups:
-        for x in (*g.uses, *operands(g.root)):
+        beside = operands(g.root)
+        for x in (*g.uses, *beside):
             if x in home and home[x] is not g:
                 before[g].add(home[x])
+        for x in {_memory(x) for x in (*g.uses, *beside)}:
+            users.setdefault(x, []).append(g)
     for g in groups:
         if g.root.op in WRITES:
             base = g.root.inputs[0]
-            before[g].update(other for other in groups if other is not g and _reads_before(other, base))
+            before[g].update(u for u in users[_memory(base)] if u is not g and u is not home.get(base))
     return before
 
 
-def _reads_before(other: Group, base: Expr) -> bool:
-    """Whether a group reads `base`, so that it must run before a write takes over the memory."""
-    root = other.root
-    if root.op in WRITES and root is not base and root.inputs[0] is base:
-        return True
-    read = operands(root) if root.op is E.HOST else ()
-    return any(_same_memory(x, base) for x in (*other.uses, *read))
+def _memory(x: Expr) -> int:
+    """What names the memory behind an input."""
+    return id(x.attrs[0]) if x.op is E.BUFFER else id(x)
 
 
 def _order(groups: list[Group]) -> list[Group] | Expr:
@@ -302,10 +303,6 @@ def _order(groups: list[Group]) -> list[Group] | Expr:
                 ordered.append(g)
                 stack.pop()
     return ordered
-
-
-def _same_memory(x: Expr, base: Expr) -> bool:
-    return x is base or (x.op is E.BUFFER and base.op is E.BUFFER and x.attrs[0] is base.attrs[0])
 
 
 class _Assembly:
