@@ -26,8 +26,6 @@ TILE = 8192
 ROW = 2048
 #: Side of a square tile where an input's rows are an output's columns.
 SQUARE = 64
-#: Rows this short are laid side by side in lanes.
-SHORT = 12
 #: A reduction is computed like a product if both its sides have this many positions, few values, and steps of at most
 #: this many additions.
 MANY = 16
@@ -312,10 +310,7 @@ class _Lowering:
             lane = self._lane()
             length = prod(a.size for a in inner)
             self.tile = dict.fromkeys(inner)
-            if outer and (lane in outer or (length <= SHORT and outer[-1].size > 4 * SHORT)):
-                if lane not in outer:
-                    lane = outer[-1]
-                assert lane is not None
+            if lane is not None and lane in outer:
                 self.tile[lane] = self._columns(lane, length)
         elif outer:
             lane = self._lane() or outer[-1]
