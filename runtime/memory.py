@@ -130,6 +130,8 @@ class MemoryStats(NamedTuple):
 def size_class(nbytes: int) -> int:
     """Bytes that the pool sets aside for a block: multiples of 64, then eight classes between powers of two."""
     if nbytes <= 512:
+        if nbytes < 0:
+            raise ValueError(f"cannot allocate {nbytes} bytes")
         return (nbytes + 63) & -64 or 64
     shift = (nbytes - 1).bit_length() - 4
     return ((nbytes - 1 >> shift) + 1) << shift

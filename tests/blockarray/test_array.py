@@ -252,7 +252,8 @@ def test_unknown_operands() -> None:
     assert x + Other() == "other" and x @ Other() == "other"
     with pytest.raises(TypeError):
         x + "text"
-    assert (x == None).tolist() == [False] * 3 and (x != "a").tolist() == [True] * 3  # noqa: E711
+    assert np.asarray(x == None).tolist() == [False] * 3  # noqa: E711
+    assert np.asarray(x != "a").tolist() == [True] * 3
 
 
 def test_deep_graphs_are_bounded() -> None:
