@@ -147,7 +147,8 @@ def test_steady_loop_compiles_its_body_once(steps: int) -> None:
     with xp.profile() as q:
         x, v = oscillate(steps)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert p.compiles + q.compiles <= 2
+    # The body, and what is left at the end of x and of v.
+    assert p.compiles + q.compiles <= 3
     assert grown < 64 * 1024, f"{grown} KiB"
     a, b = 1.0, 0.0
     for _ in range(steps):
