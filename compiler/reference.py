@@ -128,4 +128,4 @@ def _compute(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
         case "host":
             _, function, static = node.attrs
             return np.asarray(function(*inputs, *static))
-    raise NotImplementedError(op.name)
+    raise ValueError(f"{op.name} is no recorded operation")

@@ -125,7 +125,7 @@ def test_size_one_and_strides_zero() -> None:
         assert np.array_equal(host(f(a, b)), a * 2 + b)
 
 
-def oscillate(steps: int) -> tuple[float, float]:
+def oscillate(steps: int) -> tuple[Any, Any]:
     x, v = xp.asarray(np.ones(16)), xp.asarray(np.zeros(16))
     dt = 1e-3
     for _ in range(steps):
@@ -133,7 +133,7 @@ def oscillate(steps: int) -> tuple[float, float]:
         v = v - a * dt
         x = xp.minimum(x + v * dt, 2.0)
         v = v * 1.0
-    return float(x[0]), float(v[0])
+    return x, v
 
 
 @pytest.mark.parametrize("steps", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
@@ -141,17 +141,16 @@ def test_steady_loop_compiles_its_body_once(steps: int) -> None:
     """Seven operations a step, no call to evaluate: the automatic flush must find the loop's period."""
     with xp.profile() as p:
         oscillate(3000)
-    oscillate(3001)
+    assert p.launches > 10 and p.compiles <= 1
     gc.collect()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with xp.profile() as q:
         x, v = oscillate(steps)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    # The body, and what is left at the end of x and of v.
-    assert p.compiles + q.compiles <= 3
+    assert q.compiles == 0
     assert grown < 64 * 1024, f"{grown} KiB"
     a, b = 1.0, 0.0
     for _ in range(steps):
         b -= a * 1e-3
         a += b * 1e-3
-    np.testing.assert_allclose([x, v], [a, b], rtol=1e-12)
+    np.testing.assert_allclose([float(x[0]), float(v[0])], [a, b], rtol=1e-12)
