@@ -45,6 +45,9 @@ class _Pool:
                 worker.start()
             except RuntimeError:  # no more threads are to be had
                 break
+            except BaseException:  # interrupted: leave nobody behind
+                self.stop()
+                raise
             self.workers.append(worker)
         self.threads = 1 + len(self.workers)
         ctypes.c_int64.from_address(self.control + THREADS).value = self.threads
