@@ -91,9 +91,11 @@ class Builder:
         self._grid.append(GridAxis(size, block))
         return len(self._grid) - 1
 
-    def dim(self, name: str, size: Value, block: int | None = None, axis: int | None = None) -> str:
+    def dim(
+        self, name: str, size: Value, block: int | None = None, axis: int | None = None, bucket: int | None = None
+    ) -> str:
         """Declare a named extent; its name."""
-        self._dims[name] = Dim(size, block, axis)
+        self._dims[name] = Dim(size, block, axis, bucket)
         return name
 
     def finish(self) -> Kernel:

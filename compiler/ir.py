@@ -81,11 +81,15 @@ class Block:
 
 class Dim(NamedTuple):
     """A named extent.  `block` None: the whole of `size`.  Else program p of grid axis `axis` holds the positions
-    [p*block, min((p+1)*block, size))."""
+    [p*block, min((p+1)*block, size)).
+
+    `bucket`, if known, is a power of two that a whole extent never exceeds: a GPU holds so many positions on chip.
+    """
 
     size: Value
     block: int | None = None
     axis: int | None = None
+    bucket: int | None = None
 
 
 class GridAxis(NamedTuple):

@@ -3,7 +3,7 @@
     kernel = "kernel" "@" name "(" params ")" "grid" "(" axes ")" ["dims" "(" dims ")"] ["attrs" "(" attrs ")"] block
     params = %name ":" type, ...
     axes   = %size "/" block, ...
-    dims   = name "=" %size ["/" block "@" axis], ...
+    dims   = name "=" %size ["/" block "@" axis | "in" bucket], ...
     block  = "{" op... "}"
     op     = [%result, ... "="] name [%operand, ...] ["{" attrs "}"] [region ["else" region]] [":" type, ...]
     region = ["(" params ")"] block
@@ -192,6 +192,8 @@ class _Parser:
         name = self.take("name")
         self.expect("=")
         size = self.use()
+        if self.accept("in"):
+            return name, Dim(size, bucket=self.integer())
         if not self.accept("/"):
             return name, Dim(size)
         block = self.integer()

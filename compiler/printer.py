@@ -56,7 +56,8 @@ class _Writer:
 
     def dim(self, name: str, dim: Dim) -> str:
         block = "" if dim.block is None else f" / {dim.block} @ {dim.axis}"
-        return f"{name} = {self.names[dim.size]}{block}"
+        bucket = "" if dim.bucket is None else f" in {dim.bucket}"
+        return f"{name} = {self.names[dim.size]}{block}{bucket}"
 
     def params(self, values: tuple[Value, ...]) -> str:
         return ", ".join([f"{self.names[v]}: {_type_text(v.type)}" for v in values])

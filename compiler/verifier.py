@@ -132,7 +132,10 @@ class _Verifier:
         self.size(dim.size, f"dim {name}")
         if dim.block is None:
             _need(dim.axis is None, f"dim {name} has an axis and no block")
+            power = dim.bucket is None or (dim.bucket >= 1 and not dim.bucket & (dim.bucket - 1))
+            _need(power, f"dim {name} has bucket {dim.bucket}, no power of two")
         else:
+            _need(dim.bucket is None, f"dim {name} has a block and a bucket")
             grid = self.kernel.grid
             _need(type(dim.axis) is int and 0 <= dim.axis < len(grid), f"dim {name} has no axis of the grid")
             assert dim.axis is not None

@@ -33,7 +33,7 @@ class _Maker:
         self.flag = b.param("flag", Type("bool"))
         self.values = [n, b.param("0x", Type("f32"))]
         b.dim("j", n)
-        b.dim("i", n)
+        b.dim("i", n, bucket=draw(st.sampled_from([None, 1024])))
         b.dim("inf", n, 2, b.grid_axis(n, 2))
         if draw(st.booleans()):
             b.attrs.update(schedule="x y", team=True, tile=(8, (1.5,), -0.0, ()))
