@@ -75,7 +75,7 @@ def binary_method(name: str, reflected: bool = False) -> Callable[[Any, Any], An
             if y is None:
                 y = other._read()
             shape = x.shape
-            if dtype is y.dtype and shape == y.shape:
+            if dtype is y.dtype and shape == y.shape and x.device is y.device:
                 out = same.get(dtype)
                 if out is not None:
                     e = _new(Expr)
@@ -84,6 +84,7 @@ def binary_method(name: str, reflected: bool = False) -> Callable[[Any, Any], An
                     e.attrs = None
                     e.shape = shape
                     e.dtype = out
+                    e.device = x.device
                     depth = x.depth
                     if y.depth > depth:
                         depth = y.depth
@@ -113,12 +114,14 @@ def binary_method(name: str, reflected: bool = False) -> Callable[[Any, Any], An
                 s.shape = ()
                 s.dtype = dtype
                 s.depth = 0
+                s.device = None
                 e = _new(Expr)
                 e.op = op
                 e.inputs = (s, x) if reflected else (x, s)
                 e.attrs = None
                 e.shape = x.shape
                 e.dtype = out
+                e.device = x.device
                 e.depth = depth = x.depth + 1
                 result = _new(Array)
                 result._expr = e
@@ -162,7 +165,7 @@ def unary_method(name: str) -> Callable[[Any], Array]:
             if inputs == (x.dtype,):
                 same[x.dtype] = out
             return result
-        return lazy(Expr(op, (x,), None, x.shape, out, x.depth + 1))
+        return lazy(Expr(op, (x,), None, x.shape, out, x.depth + 1, x.device))
 
     method.__name__ = name
     return method

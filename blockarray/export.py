@@ -77,7 +77,7 @@ def snapshot(e: Expr) -> Expr:
     """A leaf with a copy of the elements of an expression."""
     x = host(e)
     buf = wrap(x, copy=True)
-    return Expr(BUFFER, (), (buf, 0, contiguous_strides(e.shape)), e.shape, e.dtype, 0)
+    return Expr(BUFFER, (), (buf, 0, contiguous_strides(e.shape)), e.shape, e.dtype, 0, buf.device)
 
 
 def is_shared(e: Expr) -> bool:
@@ -112,7 +112,7 @@ def adopt(x: np.ndarray) -> Array:
     strides = tuple(s // x.itemsize for s in x.strides)
     offset = -sum(min(s * (n - 1), 0) for s, n in zip(strides, x.shape)) if x.size else 0
     buf = wrap(x)
-    result = array.Array(Expr(BUFFER, (), (buf, offset, strides), x.shape, dtype, array.LIMIT + 1))
+    result = array.Array(Expr(BUFFER, (), (buf, offset, strides), x.shape, dtype, array.LIMIT + 1, buf.device))
     buf.pinned = False
     holder = Export(buf, x.flags.writeable)
     result._share().export = lambda: holder
@@ -174,7 +174,7 @@ def _pin(storage: Storage) -> Export:
         flush.evaluate([e])
     if e.attrs[2] != contiguous_strides(e.shape):
         # A kernel transposes faster than NumPy.
-        e = Expr(VIEW, (e,), (0, contiguous_strides(e.shape)), e.shape, e.dtype, 0)
+        e = Expr(VIEW, (e,), (0, contiguous_strides(e.shape)), e.shape, e.dtype, 0, e.device)
         flush.evaluate([e])
     elif is_shared(e):
         e = snapshot(e)
@@ -186,7 +186,8 @@ def _pin(storage: Storage) -> Export:
 
 def from_scalar(e: Expr) -> Expr:
     """A leaf in memory with a host value."""
-    return Expr(BUFFER, (), (wrap(np.asarray(e.attrs), copy=True), 0, ()), (), e.dtype, 0)
+    buf = wrap(np.asarray(e.attrs), copy=True)
+    return Expr(BUFFER, (), (buf, 0, ()), (), e.dtype, 0, buf.device)
 
 
 def _holders(storage: Storage) -> int:
@@ -207,7 +208,7 @@ def _move(storage: Storage, holder: Export) -> None:
     del _live[id(old)]
     holder.buffer = kept
     _live[id(kept)] = holder
-    storage.expr = Expr(BUFFER, (), (kept, *e.attrs[1:]), e.shape, e.dtype, e.depth)
+    storage.expr = Expr(BUFFER, (), (kept, *e.attrs[1:]), e.shape, e.dtype, e.depth, e.device)
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import array, flush
-from .compiler.expr import BUFFER, SCALAR, Expr, Shape, broadcast, contiguous_strides, node, scalar, view
+from .compiler.expr import BUFFER, SCALAR, Expr, Shape, apart, broadcast, contiguous_strides, node, scalar, view
 from .compiler.ops import TABLE, Op, OperandType, compare_beyond, resolve
 from .dtypes import CANONICAL, bool_, canonical
 from .runtime.memory import wrap
@@ -33,7 +33,8 @@ def from_numpy(x: np.ndarray) -> Expr:
     if not x.ndim:
         return Expr(SCALAR, (), x.astype(dtype)[()], (), dtype, 0)
     buf = wrap(x.astype(dtype, copy=False), copy=True)
-    return Expr(BUFFER, (), (buf, 0, contiguous_strides(x.shape)), x.shape, dtype, flush.imported(x.nbytes))
+    window = (buf, 0, contiguous_strides(x.shape))
+    return Expr(BUFFER, (), window, x.shape, dtype, flush.imported(x.nbytes), buf.device)
 
 
 def to_numpy(x: Any, dtype: Any = None) -> np.ndarray:
@@ -93,7 +94,7 @@ def cast(e: Expr, dtype: np.dtype) -> Expr:
     if e.op is SCALAR:
         from .compiler.dtypes import cast_array
 
-        return scalar(cast_array(np.asarray(e.attrs, e.dtype), dtype)[()], dtype)
+        return scalar(cast_array(np.asarray(e.attrs, e.dtype), dtype)[()], dtype, e.device)
     return node(CAST, (e,), None, e.shape, dtype)
 
 
@@ -177,14 +178,19 @@ def elementwise(op: Op, *operands: Any, dtype: np.dtype | None = None, casting: 
     shape = broadcast_shapes(*[v.shape for v in values if isinstance(v, Expr)])
     cooked: list[Expr] = []
     depth = 0
+    device = None
     for v, t in zip(values, inputs):
         e = cast(v, t) if isinstance(v, Expr) else scalar(weak_value(v, t), t)
         if e.shape != shape and e.op is not SCALAR:
             e = broadcast(e, shape)
         if e.depth > depth:
             depth = e.depth
+        if e.device is not device and e.device is not None:
+            if device is not None:
+                raise ValueError(apart(op.name, device, e.device))
+            device = e.device
         cooked.append(e)
-    return array.lazy(Expr(op, tuple(cooked), None, shape, out, depth + 1))
+    return array.lazy(Expr(op, tuple(cooked), None, shape, out, depth + 1, device))
 
 
 def _beyond(op: Op, types: Sequence[OperandType], values: Sequence[Any]) -> array.Array | None:

@@ -43,7 +43,7 @@ def reduce(name: str, e: Expr, axes: tuple[int, ...], keepdims: bool = False) ->
     shape = tuple([n for k, n in enumerate(e.shape) if k not in axes])
     out = e.dtype if name in ("sum", "prod") else CANONICAL[resolve(op, e.dtype)[1]]
     # Over no axes: the elements themselves.
-    result = Expr(op, (e,), axes, shape, out, e.depth + 1) if axes else cast(e, out)
+    result = Expr(op, (e,), axes, shape, out, e.depth + 1, e.device) if axes else cast(e, out)
     return keep(result, axes, e.shape) if keepdims else result
 
 

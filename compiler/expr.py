@@ -51,9 +51,13 @@ HOST = structural("host", -1, "A library call on the host.")
 
 
 class Expr:
-    """One node.  `depth` is 1 + the deepest recorded input's (0 for leaves) and bounds the pending graph."""
+    """One node.
 
-    __slots__ = ("op", "inputs", "attrs", "shape", "dtype", "depth", "__weakref__")
+    `depth` is 1 + the deepest recorded input's (0 for leaves) and bounds the pending graph.  `device` is where the
+    value belongs, that of the inputs; None for host values and what is made of them alone, which go with any device.
+    """
+
+    __slots__ = ("op", "inputs", "attrs", "shape", "dtype", "depth", "device", "__weakref__")
 
     op: Op
     inputs: tuple[Expr, ...]
@@ -61,14 +65,25 @@ class Expr:
     shape: Shape
     dtype: np.dtype
     depth: int
+    device: Any
 
-    def __init__(self, op: Op, inputs: tuple[Expr, ...], attrs: Any, shape: Shape, dtype: np.dtype, depth: int) -> None:
+    def __init__(
+        self,
+        op: Op,
+        inputs: tuple[Expr, ...],
+        attrs: Any,
+        shape: Shape,
+        dtype: np.dtype,
+        depth: int,
+        device: Any = None,
+    ) -> None:
         self.op = op
         self.inputs = inputs
         self.attrs = attrs
         self.shape = shape
         self.dtype = dtype
         self.depth = depth
+        self.device = device
 
     @property
     def size(self) -> int:
@@ -82,6 +97,7 @@ class Expr:
         """Become a window of `buffer` that holds this node's value."""
         # attrs and op last: a reader on another thread sees either the old node or the new one through `op`.
         self.attrs = (buffer, offset, contiguous_strides(self.shape) if strides is None else strides)
+        self.device = buffer.device
         self.op = BUFFER
         self.inputs = ()
         self.depth = 0
@@ -101,20 +117,36 @@ def contiguous_strides(shape: Shape) -> Shape:
     return tuple(strides)
 
 
-def buffer(buf: Any, shape: Shape, dtype: np.dtype, offset: int = 0, strides: Shape | None = None) -> Expr:
-    return Expr(BUFFER, (), (buf, offset, contiguous_strides(shape) if strides is None else strides), shape, dtype, 0)
+def buffer(
+    buf: Any, shape: Shape, dtype: np.dtype, offset: int = 0, strides: Shape | None = None, device: Any = None
+) -> Expr:
+    window = (buf, offset, contiguous_strides(shape) if strides is None else strides)
+    return Expr(BUFFER, (), window, shape, dtype, 0, device)
 
 
-def scalar(value: Any, dtype: np.dtype) -> Expr:
-    return Expr(SCALAR, (), dtype.type(value), (), dtype, 0)
+def scalar(value: Any, dtype: np.dtype, device: Any = None) -> Expr:
+    return Expr(SCALAR, (), dtype.type(value), (), dtype, 0, device)
 
 
-def iota(n: int) -> Expr:
-    return Expr(IOTA, (), None, (n,), dtypes.INT64, 0)
+def iota(n: int, device: Any = None) -> Expr:
+    return Expr(IOTA, (), None, (n,), dtypes.INT64, 0, device)
 
 
 def node(op: Op, inputs: tuple[Expr, ...], attrs: Any, shape: Shape, dtype: np.dtype) -> Expr:
-    return Expr(op, inputs, attrs, shape, dtype, 1 + max((i.depth for i in inputs), default=0))
+    depth, device = 0, None
+    for x in inputs:
+        if x.depth > depth:
+            depth = x.depth
+        if x.device is not device and x.device is not None:
+            if device is not None:
+                raise ValueError(apart(op.name, device, x.device))
+            device = x.device
+    return Expr(op, inputs, attrs, shape, dtype, depth + 1, device)
+
+
+def apart(name: str, a: Any, b: Any) -> str:
+    """What to say about operands on two devices."""
+    return f"{name}: operands are on different devices, {a} and {b}; to_device() moves an array"
 
 
 def view(base: Expr, offset: int, strides: Shape, shape: Shape) -> Expr:
@@ -128,12 +160,12 @@ def view(base: Expr, offset: int, strides: Shape, shape: Shape) -> Expr:
         else:
             composed = compose(base.shape, base_offset, base_strides, offset, strides, shape)
         if composed is not None:
-            return Expr(BUFFER, (), (buf, composed[0], composed[1]), shape, base.dtype, base.depth)
+            return Expr(BUFFER, (), (buf, composed[0], composed[1]), shape, base.dtype, base.depth, base.device)
     elif base.op is VIEW:
         composed = compose(base.shape, base.attrs[0], base.attrs[1], offset, strides, shape)
         if composed is not None:
             return view(base.inputs[0], composed[0], composed[1], shape)
-    return Expr(VIEW, (base,), (offset, strides), shape, base.dtype, base.depth)
+    return Expr(VIEW, (base,), (offset, strides), shape, base.dtype, base.depth, base.device)
 
 
 def broadcast(base: Expr, shape: Shape) -> Expr:
@@ -143,11 +175,12 @@ def broadcast(base: Expr, shape: Shape) -> Expr:
     spread = lambda own: (0,) * (len(shape) - len(own)) + tuple([0 if n == 1 else s for n, s in zip(base.shape, own)])
     if base.op is BUFFER:
         buf, offset, own = base.attrs
-        return Expr(BUFFER, (), (buf, offset, spread(own)), shape, base.dtype, base.depth)
+        return Expr(BUFFER, (), (buf, offset, spread(own)), shape, base.dtype, base.depth, base.device)
     if base.op is VIEW:
         offset, own = base.attrs
-        return Expr(VIEW, base.inputs, (offset, spread(own)), shape, base.dtype, base.depth)
-    return Expr(VIEW, (base,), (0, spread(contiguous_strides(base.shape))), shape, base.dtype, base.depth)
+        return Expr(VIEW, base.inputs, (offset, spread(own)), shape, base.dtype, base.depth, base.device)
+    window = (0, spread(contiguous_strides(base.shape)))
+    return Expr(VIEW, (base,), window, shape, base.dtype, base.depth, base.device)
 
 
 def compose(

@@ -15,6 +15,8 @@ from blockarray.compiler.fusion import Policy
 class Memory:
     """A buffer that is a NumPy array."""
 
+    device = None
+
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
         self.pinned = False
