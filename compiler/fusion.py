@@ -52,8 +52,26 @@ class Policy:
     max_walks: int = 6
     #: Reshapes that no strides can say between a producer and the kernel's axes.
     max_reshapes: int = 2
-    #: A reduction is split where fewer than `min_programs` programs would do more than this.
+    #: A reduction is split where fewer than `min_programs` programs would do more than this...
     split: int = 1 << 19
+    #: ... of so many columns each, more where tall columns are reduced alone and whole rows are then read,
+    split_columns: int = 1024
+    tall_columns: int = 4096
+    #: ... into blocks of so many elements, of so many rows at least where columns are kept, and into so many at most.
+    split_work: int = 1 << 16
+    split_rows: int = 256
+    split_blocks: int = 1 << 12
+    #: "cpu" or "cuda", and the processors of a GPU.
+    target: str = "cpu"
+    processors: int = 0
+
+
+def gpu_policy(processors: int) -> Policy:
+    """For a GPU: programs enough to fill every processor several times, and columns by the warp."""
+    return Policy(
+        min_programs=2 * processors, small=1 << 13, lane_block=32, split=1 << 15, split_columns=128, tall_columns=128,
+        split_work=1 << 15, split_rows=128, split_blocks=1 << 11, target="cuda", processors=processors,
+    )  # fmt: skip
 
 
 @dataclass(eq=False, slots=True)

@@ -7,25 +7,20 @@ contiguous arrays of any rank make the same one-dimensional kernel.  Sizes, stri
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any, NamedTuple
 
 from . import dtypes
 from . import expr as E
 from .builder import Builder, Extents
 from .expr import Expr, contiguous_strides
-from .fusion import COPY, PARTIAL, At, Group, canonical, edges, split_axis, strip_views
+from .fusion import COPY, PARTIAL, At, Group, Policy, canonical, edges, split_axis, strip_views
 from .index import Axis, Gathered, Index, Quotient, Remainder, add, flatten
 from .ir import I64, Kernel, Type, Value
 from .ops import LITERAL_EXPONENTS, Op
+from .schedule import GPU_ROW, Space, Tiles, bucket, cpu, gpu
 
-#: Elements of a tile, and of its innermost extent where others stand beside it.
-TILE = 8192
-ROW = 2048
-#: Side of a square tile where an input's rows are an output's columns.
-SQUARE = 64
 #: A reduction is computed like a product if both its sides have this many positions, few values, and steps of at most
 #: this many additions.
 MANY = 16
@@ -35,11 +30,6 @@ STEP_COST = 40
 _PACKED = {
     "f16": "f32", "bf16": "f32", "f32": "f32", "f64": "f64", "i32": "i32", "u32": "i32", "i64": "i64", "u64": "i64",
 }  # fmt: skip
-#: Columns that a program reduces together: streamed (whole rows, if they are split among programs), and bytes of a
-#: block that is walked again.
-COLUMNS = 1024
-WHOLE_COLUMNS = 4096
-RESIDENT_BYTES = 1 << 18
 
 
 class Arg(NamedTuple):
@@ -74,18 +64,25 @@ class _Walk:
     axes: list[Axis] = field(default_factory=list)
 
 
-def lower(group: Group, name: str) -> Lowered:
-    return _Lowering(group, name).run()
+def lower(group: Group, name: str, policy: Policy, aligned: Callable[[Expr], bool]) -> Lowered:
+    """The kernel of a group; `aligned` says of memory whether it begins at a multiple of 16 bytes."""
+    return _Lowering(group, name, policy, aligned).run()
 
 
 class _Lowering:
-    def __init__(self, group: Group, name: str) -> None:
+    def __init__(self, group: Group, name: str, policy: Policy, aligned: Callable[[Expr], bool]) -> None:
         self.group = group
+        self.policy = policy
+        self.gpu = policy.target != "cpu"
+        self.aligned = aligned
+        #: Names of the parameters that are multiples of 16, which a GPU's code may rely on.
+        self.multiples: list[str] = []
         self.b = Builder(name)
         self.ats: dict[Expr, dict[At, None]] = {n: {} for n in group.nodes}
         #: Index arithmetic by (what, node, index): "load" and "store" offsets, "value" of IOTA and argreduce positions.
         self.forms: dict[tuple[str, Expr, At], Index] = {}
         self.walks: list[_Walk] = []
+        self.tile: Tiles = {}
         self.args: list[Arg] = []
         self.values: dict[tuple[Expr, At], Value] = {}
         self.pointers: dict[tuple[Expr, int], Value] = {}
@@ -105,7 +102,9 @@ class _Lowering:
         self._finish_args()
         kernel = self.b.finish()
         if self.contraction is not None:
-            kernel.attrs.update(schedule="gemm", team=True)
+            kernel.attrs.update({"schedule": "gemm"} if self.gpu else {"schedule": "gemm", "team": True})
+        if self.multiples:
+            kernel.attrs["aligned"] = tuple(self.multiples)
         return Lowered(kernel, self.args, self.programs, self.group.root.op is E.SCATTER, tuple(self.messages))
 
     # -- what is read and written, at which indices ------------------------------------------------------------------
@@ -286,84 +285,15 @@ class _Lowering:
     # -- grid and tiles -----------------------------------------------------------------------------------------------
     def _choose_tiles(self) -> None:
         """Set `tile` (axis -> block, or None: whole; outermost first) and `grid` (axes of one position a program)."""
-        self.axes.sort(key=self._stride, reverse=True)
-        inner = [a for a in self.axes if a not in self.parallel]
-        outer = [a for a in self.axes if a in self.parallel]
-        self.tile: dict[Axis, int | None] = {}
-        if self.contraction is not None:
-            self.tile = {axis: None for axis in self.contraction if axis is not None}
-        elif self.group.root.op is E.SCATTER:
-            # In the order of the value's elements.
+        scattered: list[Axis] = []
+        if self.group.root.op is E.SCATTER:
             at = next(iter(self.ats[self.group.root]))
-            outer = [a for i in at if (a := i.single()) is not None]
-            if outer:
-                self.tile[outer[-1]] = TILE
-        elif self.group.root.op is PARTIAL:
-            split = split_axis(self.group).find()
-            block = self.group.root.attrs[3]
-            lane = self._lane()
-            walked = sorted({*inner, split}, key=self._stride, reverse=True)
-            self.tile = {a: block if a is split else None for a in walked}
-            if lane is not None and lane in outer and lane is not split:
-                self.tile[lane] = WHOLE_COLUMNS
-        elif inner:
-            lane = self._lane()
-            length = prod(a.size for a in inner)
-            self.tile = dict.fromkeys(inner)
-            if lane is not None and lane in outer:
-                self.tile[lane] = self._columns(lane, length)
-        elif outer:
-            lane = self._lane() or outer[-1]
-            other = self._crossing(lane)
-            rest = [a for a in outer if a is not lane]
-            if other is not None:
-                self.tile = {other: SQUARE, lane: SQUARE}
-            elif rest and lane.size <= ROW:
-                self.tile = {rest[-1]: max(1, TILE // _bucket(lane.size)), lane: None}
-            else:
-                self.tile = {lane: TILE if not rest else ROW}
+            scattered = [a for i in at if (a := i.single()) is not None]
+        walks = [(w.node, w.axes) for w in self.walks]
+        space = Space(self.group, self.forms, self.axes, self.parallel, walks, self.contraction, scattered)
+        self.tile = gpu(space, self.policy.processors) if self.gpu else cpu(space)
+        outer = scattered if scattered else space.ordered()[1]
         self.grid = [a for a in outer if a not in self.tile]
-
-    def _columns(self, lane: Axis, length: int) -> int:
-        """Positions of the parallel lane axis that a program takes, above `length` walked positions."""
-        passes = sum(w.node.op.kind != "scan" for w in self.walks)
-        resident = passes > 1 or any(
-            len(self.ats[n]) and n.shape for n in self.group.outputs if n not in self._walked()
-        )
-        if not resident:
-            return COLUMNS if lane.size < 8 * WHOLE_COLUMNS else WHOLE_COLUMNS
-        size = max(n.dtype.itemsize for n in self.group.nodes)
-        block = COLUMNS
-        while block > 64 and block * size * _bucket(length) > RESIDENT_BYTES:
-            block //= 2
-        return block
-
-    def _walked(self) -> set[Expr]:
-        return {w.node for w in self.walks}
-
-    def _stride(self, axis: Axis) -> int:
-        return max((abs(f.terms.get(axis, 0)) for f in self.forms.values()), default=0)
-
-    def _lane(self) -> Axis | None:
-        """The axis along which most accesses are contiguous."""
-        score: dict[Axis, int] = {}
-        for (what, node, _), form in self.forms.items():
-            if what == "value":
-                continue
-            weight = prod(a.size for a in form.axes()) * (3 if what == "store" else 2)
-            for atom, c in form.terms.items():
-                if isinstance(atom, Axis) and abs(c) == 1:
-                    score[atom] = score.get(atom, 0) + weight * node.dtype.itemsize
-        return max(score, key=lambda a: score[a], default=None)
-
-    def _crossing(self, lane: Axis) -> Axis | None:
-        """Another axis along which a large access is contiguous while it strides along `lane`."""
-        for (what, _, _), form in self.forms.items():
-            if what != "value" and abs(form.terms.get(lane, 0)) > 1:
-                for atom, c in form.terms.items():
-                    if isinstance(atom, Axis) and atom is not lane and abs(c) == 1 and atom.size >= 16 <= lane.size:
-                        return atom
-        return None
 
     # -- emission -----------------------------------------------------------------------------------------------------
     def _emit(self) -> None:
@@ -391,7 +321,8 @@ class _Lowering:
                 number = b.grid_axis(size(axis), block)
                 self.grid_number[axis] = number
                 self.programs *= -(-axis.size // block)
-            self.names[axis] = b.dim(f"d{k}", size(axis), block, number)
+            whole = block is None and self.gpu and self.contraction is None and bucket(axis.size) <= GPU_ROW
+            self.names[axis] = b.dim(f"d{k}", size(axis), block, number, bucket(axis.size) if whole else None)
         for axis in self.grid:
             self.position[axis] = b.program_id(self.grid_number[axis])
         self.order = list(self.tile)
@@ -404,13 +335,15 @@ class _Lowering:
 
     def _int(self, name: str, value: int) -> Value:
         self.args.append(Arg("int", None, value))
+        if self.gpu and value % 16 == 0:
+            self.multiples.append(name)
         return self.b.param(name, I64)
 
     def _finish_args(self) -> None:
         if self.messages:
             self.b.param("errors", Type("i64", pointer=True))
             self.args.append(Arg("errors"))
-        if self.contraction is not None:
+        if self.contraction is not None and not self.gpu:
             self.b.param("workspace", Type("i8", pointer=True))
             self.args.append(Arg("workspace"))
 
@@ -420,6 +353,8 @@ class _Lowering:
         if found is None:
             found = self.b.param(f"p{len(self.pointers)}", Type(dtypes.name(node.dtype), pointer=True))
             self.pointers[key] = found
+            if self.gpu and offset * node.dtype.itemsize % 16 == 0 and self.aligned(node):
+                self.multiples.append(found.name)
             self.args.append(Arg("pointer", node, offset))
         return found
 
@@ -611,10 +546,6 @@ class _Lowering:
 
 def _reduction(node: Expr) -> Op:
     return node.attrs[0] if node.op is PARTIAL else node.op
-
-
-def _bucket(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
 
 
 def _splittable(forms: Iterable[Index], fixed: set[Axis]) -> tuple[Axis, int] | None:

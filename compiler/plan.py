@@ -34,6 +34,8 @@ class Graph:
     roots: range
     external: tuple[int, ...]
     donated: tuple[int, ...]
+    #: On a GPU: BUFFERs and UPDATEs whose memory begins at a multiple of 16 bytes.
+    aligned: frozenset[int] = frozenset()
 
 
 def scan(roots: list[Expr]) -> Graph:
@@ -224,7 +226,7 @@ def build(graph: Graph, policy: Policy) -> Plan:
         groups = Partitioner(prepared.order, prepared.roots | prepared.stored, prepared.external, policy).run()
         conflict = _order(groups)
         if isinstance(conflict, list):
-            made = _Assembly(graph, prepared, conflict).run()
+            made = _Assembly(graph, prepared, conflict, policy).run()
             pending = _read_later(graph, made)
             lost = {x for x in donated if id(x.attrs[0]) in pending and not x.attrs[0].pinned}
             if not lost:
@@ -308,8 +310,9 @@ def _order(groups: list[Group]) -> list[Group] | Expr:
 class _Assembly:
     """Ordered groups -> a plan."""
 
-    def __init__(self, graph: Graph, prepared: Prepared, groups: list[Group]) -> None:
+    def __init__(self, graph: Graph, prepared: Prepared, groups: list[Group], policy: Policy) -> None:
         self.graph = graph
+        self.policy = policy
         self.prepared = prepared
         self.groups = groups
         self.position = {n: i for i, n in enumerate(graph.nodes)}
@@ -363,9 +366,15 @@ class _Assembly:
             self.slot[node] = found
         return found
 
+    def _aligned(self, node: Expr) -> bool:
+        """Whether memory begins at a multiple of 16 bytes in every graph of this key."""
+        if node.op is E.BUFFER or node.op is E.UPDATE:
+            return self.position.get(node, self.source.get(node, -1)) in self.graph.aligned
+        return node.op is not E.SCATTER or self._aligned(node.inputs[0])
+
     def _kernel(self, g: Group) -> KernelStep:
         name = _name(g)
-        lowered = lower(g, name)
+        lowered = lower(g, name, self.policy, self._aligned)
         writes = []
         for out in g.outputs:
             known = out in self.slot

@@ -24,11 +24,6 @@ EMPTY = E.structural("empty", 0, "No elements.")
 
 #: Products below this many multiplications are made as a sum of products, inside any kernel.
 SMALL_PRODUCT = 1 << 12
-#: Elements of one block of a split reduction, and the most blocks.
-SPLIT_WORK = 1 << 16
-SPLIT_BLOCKS = 1 << 12
-#: Rows of such a block where columns are kept, so that the blocks' results are few beside what is read.
-SPLIT_ROWS = 256
 #: Rows from which even a narrow block of columns is too large for a cache: whole rows are then read, in memory's order.
 TALL = 1024
 #: Elements from which an elementwise node follows its inputs' order in memory.
@@ -174,12 +169,12 @@ class _Preparation:
         last = len(shape) - 1
         axis = max(axes, key=lambda k: shape[k])
         n = shape[axis]
-        columns = (64 if lone and n > TALL else 16) * policy.lane_block
+        columns = policy.tall_columns if lone and n > TALL else policy.split_columns
         programs = prod(-(-n // columns) if k == last else n for k, n in enumerate(shape) if k not in axes)
         if programs >= policy.min_programs:
             return None
-        least = 1 if last in axes else SPLIT_ROWS
-        each = max(least, SPLIT_WORK * n // work, -(-n // SPLIT_BLOCKS))
+        least = 1 if last in axes else policy.split_rows
+        each = max(least, policy.split_work * n // work, -(-n // policy.split_blocks))
         block = 1 << (each - 1).bit_length()
         return None if block >= n else (axis, block)
 

@@ -1,0 +1,201 @@
+"""How a kernel's axes become a grid and tiles: what of the lowering depends on the target.
+
+A schedule maps each axis of the tile, outermost first, to its block, or to None: the whole axis.  Parallel axes that
+are in no tile have one position a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from . import expr as E
+from .expr import Expr
+from .fusion import PARTIAL, At, Group, split_axis
+from .index import Axis, Index
+
+Tiles = dict[Axis, int | None]
+
+#: CPU: elements of a tile, and of its innermost extent where others stand beside it.
+TILE = 8192
+ROW = 2048
+#: Side of a square tile where an input's rows are an output's columns.
+SQUARE = 64
+#: CPU: columns that a program reduces together: streamed (whole rows, if they are split among programs), and bytes of
+#: a block that is walked again.
+COLUMNS = 1024
+WHOLE_COLUMNS = 4096
+RESIDENT_BYTES = 1 << 18
+
+#: GPU: elements of a program's tile, and of short rows that it walks together.
+GPU_TILE = 4096
+#: GPU: most positions of a row that a program can keep on chip.
+GPU_ROW = 1 << 16
+#: GPU: columns that a program reduces together, and the least that still fill a memory sector each; elements that it
+#: keeps of a block that is walked again.
+GPU_COLUMNS = 128
+GPU_LEAST_COLUMNS = 32
+GPU_RESIDENT = 1 << 15
+#: GPU: sides of a product's tile, largest first.
+GPU_PRODUCT = (128, 64, 32, 16)
+
+
+def bucket(n: int) -> int:
+    """The least power of two that is not below n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+@dataclass(slots=True)
+class Space:
+    """A kernel's axes and accesses, as the lowering found them."""
+
+    group: Group
+    #: Index arithmetic by (what, node, index); see lower.py.
+    forms: Mapping[tuple[str, Expr, At], Index]
+    axes: Iterable[Axis]
+    parallel: set[Axis]
+    #: Reductions, scans and products: the node and the axes that it walks.
+    walks: list[tuple[Expr, list[Axis]]]
+    contraction: tuple[Axis | None, Axis | None, Axis | None] | None
+    #: The scattered value's axes in the order of its elements, for a SCATTER.
+    scattered: list[Axis]
+
+    def stride(self, axis: Axis) -> int:
+        return max((abs(f.terms.get(axis, 0)) for f in self.forms.values()), default=0)
+
+    def ordered(self) -> tuple[list[Axis], list[Axis]]:
+        """The walked and the parallel axes, each from the largest stride to the smallest."""
+        axes = sorted(self.axes, key=self.stride, reverse=True)
+        return [a for a in axes if a not in self.parallel], [a for a in axes if a in self.parallel]
+
+    def lane(self) -> Axis | None:
+        """The axis along which most accesses are contiguous."""
+        score: dict[Axis, int] = {}
+        for (what, node, _), form in self.forms.items():
+            if what == "value":
+                continue
+            weight = prod(a.size for a in form.axes()) * (3 if what == "store" else 2)
+            for atom, c in form.terms.items():
+                if isinstance(atom, Axis) and abs(c) == 1:
+                    score[atom] = score.get(atom, 0) + weight * node.dtype.itemsize
+        return max(score, key=lambda a: score[a], default=None)
+
+    def crossing(self, lane: Axis) -> Axis | None:
+        """Another axis along which a large access is contiguous while it strides along `lane`."""
+        for (what, _, _), form in self.forms.items():
+            if what != "value" and abs(form.terms.get(lane, 0)) > 1:
+                for atom, c in form.terms.items():
+                    if isinstance(atom, Axis) and atom is not lane and abs(c) == 1 and atom.size >= 16 <= lane.size:
+                        return atom
+        return None
+
+    def resident(self) -> bool:
+        """Whether what is reduced is walked again."""
+        passes = sum(node.op.kind != "scan" for node, _ in self.walks)
+        walked = {node for node, _ in self.walks}
+        return passes > 1 or any(n.shape for n in self.group.outputs if n not in walked)
+
+
+def cpu(space: Space) -> Tiles:
+    """Tiles that a core's caches hold."""
+    inner, outer = space.ordered()
+    if space.contraction is not None:
+        return {axis: None for axis in space.contraction if axis is not None}
+    if space.group.root.op is E.SCATTER:
+        return {space.scattered[-1]: TILE} if space.scattered else {}
+    lane = space.lane()
+    if space.group.root.op is PARTIAL:
+        split = split_axis(space.group).find()
+        walked = sorted({*inner, split}, key=space.stride, reverse=True)
+        tile: Tiles = {a: space.group.root.attrs[3] if a is split else None for a in walked}
+        if lane in outer and lane is not split:
+            tile[lane] = WHOLE_COLUMNS
+        return tile
+    if inner:
+        tile = dict.fromkeys(inner)
+        if lane in outer:
+            tile[lane] = _cpu_columns(space, lane, prod(a.size for a in inner))
+        return tile
+    if not outer:
+        return {}
+    lane = lane or outer[-1]
+    other = space.crossing(lane)
+    rest = [a for a in outer if a is not lane]
+    if other is not None:
+        return {other: SQUARE, lane: SQUARE}
+    if rest and lane.size <= ROW:
+        return {rest[-1]: max(1, TILE // bucket(lane.size)), lane: None}
+    return {lane: TILE if not rest else ROW}
+
+
+def _cpu_columns(space: Space, lane: Axis, length: int) -> int:
+    """Positions of the parallel lane axis that a program takes, above `length` walked positions."""
+    if not space.resident():
+        return COLUMNS if lane.size < 8 * WHOLE_COLUMNS else WHOLE_COLUMNS
+    size = max(n.dtype.itemsize for n in space.group.nodes)
+    block = COLUMNS
+    while block > 64 and block * size * bucket(length) > RESIDENT_BYTES:
+        block //= 2
+    return block
+
+
+def gpu(space: Space, processors: int) -> Tiles:
+    """Tiles that a block of threads holds in registers; powers of two."""
+    inner, outer = space.ordered()
+    if space.contraction is not None:
+        return _gpu_product(space, processors)
+    if space.group.root.op is E.SCATTER:
+        return dict.fromkeys(space.scattered)
+    lane = space.lane()
+    if space.group.root.op is PARTIAL:
+        split = split_axis(space.group).find()
+        walked = sorted({*inner, split}, key=space.stride, reverse=True)
+        tile: Tiles = {a: space.group.root.attrs[3] if a is split else None for a in walked}
+        if lane in outer and lane is not split:
+            tile[lane] = min(GPU_COLUMNS, bucket(lane.size))
+        return tile
+    if inner:
+        length = prod(bucket(a.size) for a in inner)
+        if lane in outer:
+            columns = min(GPU_COLUMNS, bucket(lane.size))
+            if space.resident():
+                while columns > GPU_LEAST_COLUMNS and columns * length > GPU_RESIDENT:
+                    columns //= 2
+            while columns > GPU_LEAST_COLUMNS and prod(a.size for a in outer) < 2 * processors * columns:
+                columns //= 2
+            return {**dict.fromkeys(inner), lane: columns}
+        if outer and (rows := _gpu_rows(prod(a.size for a in outer), outer[-1].size, length, processors)) > 1:
+            return {outer[-1]: rows, **dict.fromkeys(inner)}
+        return dict.fromkeys(inner)
+    if not outer:
+        return {}
+    lane = lane or outer[-1]
+    other = space.crossing(lane)
+    rest = [a for a in outer if a is not lane]
+    if other is not None:
+        return {other: SQUARE, lane: SQUARE}
+    if not rest:
+        return {lane: GPU_TILE}
+    # The block that wastes least of its lanes; the largest of those that waste as much.
+    columns = min((GPU_TILE >> k for k in range(8)), key=lambda c: (-(-lane.size // c) * c, -c))
+    return {rest[-1]: min(GPU_TILE // columns, bucket(rest[-1].size)), lane: columns}
+
+
+def _gpu_rows(rows: int, innermost: int, length: int, processors: int) -> int:
+    """Rows of `length` positions that a program walks together."""
+    block = min(GPU_TILE // length, bucket(innermost))
+    while block > 1 and rows < 4 * processors * block:
+        block //= 2
+    return max(1, block)
+
+
+def _gpu_product(space: Space, processors: int) -> Tiles:
+    assert space.contraction is not None
+    m, k, n = space.contraction
+    sizes = [1 if a is None else a.size for a in (m, n)]
+    batches = prod(a.size for a in space.parallel if a not in (m, n))
+    for side in GPU_PRODUCT:
+        if batches * prod(-(-s // side) for s in sizes) >= processors:
+            break
+    return {a: side if a is not k else None for a in (m, k, n) if a is not None}
