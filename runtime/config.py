@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 #: What BLOCKARRAY_DEBUG may name: each prints one stage of what happens.
-DEBUG_STAGES = ("graph", "fusion", "block", "llvm", "asm", "time")
+DEBUG_STAGES = ("graph", "fusion", "block", "llvm", "ptx", "asm", "time")
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -77,7 +77,7 @@ class Config:
     Attributes
     ----------
     device : str or None
-        Default device, such as "cpu".  None: the first usable one.
+        Default device, such as "cpu" or "cuda:0".  None: the first GPU that can be used, else the CPU.
     num_threads : int or None
         Threads that run a kernel.  None: as many as the CPUs that this process may use.
     cache_dir : Path or None
@@ -85,9 +85,12 @@ class Config:
     cache_limit : int
         Bytes of compiled kernels to keep on disk; 0 keeps none there.
     pool_limit : int or None
-        Bytes of freed array memory to keep for new arrays.  None: a quarter of the memory of this machine.
+        Bytes of freed array memory to keep for new arrays.  None: a quarter of the memory of this machine, and of each
+        GPU.
+    device_memory_limit : int or None
+        Bytes of memory to take from each GPU.  None: all there is.
     debug : frozenset of str
-        Stages to print: graph, fusion, block, llvm, asm, time (separated by commas).
+        Stages to print: graph, fusion, block, llvm, ptx, asm, time (separated by commas).
     dump : Path or None
         Folder to write numbered stage files to.
     interpret : bool
@@ -103,6 +106,7 @@ class Config:
     cache_dir: Path | None = field(default=None, metadata=_by(_folder))
     cache_limit: int = field(default=512 << 20, metadata=_by(_size))
     pool_limit: int | None = field(default=None, metadata=_by(_size))
+    device_memory_limit: int | None = field(default=None, metadata=_by(_size))
     debug: frozenset[str] = field(default=frozenset(), metadata=_by(_stages))
     dump: Path | None = field(default=None, metadata=_by(_folder))
     interpret: bool = field(default=False, metadata=_by(_flag))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import ClassVar
 
 from .config import config
+from .cuda import driver
 
 
 class Device:
@@ -20,9 +24,16 @@ class Device:
     Attributes
     ----------
     kind : str
-        "cpu", "cuda", ...
+        "cpu" or "cuda".
     index : int
         Number among the devices of its kind.
+
+    Raises
+    ------
+    ValueError
+        If there is no such device.
+    RuntimeError
+        If it names a GPU and GPUs cannot be used; the message says why.
     """
 
     __slots__ = ("kind", "index", "_name")
@@ -37,24 +48,29 @@ class Device:
             return name
         if not isinstance(name, str):
             raise TypeError(f"a device is given by its name, not by {type(name).__name__}")
-        kind, colon, index = name.strip().lower().partition(":")
-        if kind not in _KINDS or (colon and not index.isdecimal()) or (kind == "cpu" and int(index or 0)):
-            raise ValueError(f"unknown device {name!r}; available: {', '.join(map(str, devices()))}")
-        canonical = kind if kind == "cpu" else f"{kind}:{int(index or 0)}"
-        found = cls._known.get(canonical)
+        found = _parse(name)
         if found is None:
-            found = super().__new__(cls)
-            found.kind, found.index, found._name = kind, int(index or 0), canonical
+            raise ValueError(f"unknown device {name!r}; available: {', '.join(map(str, devices()))}")
+        kind, index = found
+        canonical = kind if kind == "cpu" else f"{kind}:{index}"
+        known = Device._known.get(canonical)
+        if known is None:
+            if kind == "cuda" and index not in driver.indices():
+                if lacking := driver.missing():
+                    raise RuntimeError(f"{canonical} cannot be used: {'; '.join(lacking)}")
+                raise ValueError(f"unknown device {name!r}; available: {', '.join(map(str, devices()))}")
+            known = super().__new__(CudaDevice if kind == "cuda" else Device)
+            known.kind, known.index, known._name = kind, index, canonical
             # setdefault, so that two threads agree on one object.
-            found = cls._known.setdefault(canonical, found)
-        return found
+            known = Device._known.setdefault(canonical, known)
+        return known
+
+    def synchronize(self) -> None:
+        """Wait until all work that was given to the device is done."""
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):
-            try:
-                other = Device(other)
-            except ValueError:
-                return False
+            return _parse(other) == (self.kind, self.index)
         return self is other if isinstance(other, Device) else NotImplemented
 
     def __hash__(self) -> int:
@@ -70,16 +86,90 @@ class Device:
         return Device, (self._name,)
 
 
-_KINDS = frozenset(("cpu",))
+class CudaDevice(Device):
+    """An NVIDIA GPU.
+
+    Attributes
+    ----------
+    name : str
+        The product's name.
+    capability : tuple of int
+        Compute capability, such as (9, 0).
+    multiprocessors : int
+        Their number.
+    total_memory : int
+        Bytes of device memory.
+    """
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return driver.properties(self.index).name
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        return driver.properties(self.index).capability
+
+    @property
+    def multiprocessors(self) -> int:
+        return driver.properties(self.index).multiprocessors
+
+    @property
+    def total_memory(self) -> int:
+        return driver.properties(self.index).total_memory
+
+    def synchronize(self) -> None:
+        driver.context(self.index).synchronize()
+
+
+def _parse(name: str) -> tuple[str, int] | None:
+    """Kind and index, None for what is no device's name."""
+    kind, colon, index = name.strip().lower().partition(":")
+    if kind not in ("cpu", "cuda") or (colon and not (index.isdecimal() and index.isascii())):
+        return None
+    number = int(index or 0)
+    return None if kind == "cpu" and number else (kind, number)
+
 
 CPU = Device("cpu")
 
+#: What `set_default_device` chose for the process, and `device(...)` for the context.
+_chosen: Device | None = None
+_inside: ContextVar[Device | None] = ContextVar("device", default=None)
+
 
 def devices() -> tuple[Device, ...]:
-    """The devices that can be used."""
-    return (CPU,)
+    """The devices that can be used: the CPU, then the GPUs."""
+    return (CPU, *[Device(f"cuda:{index}") for index in driver.indices()])
 
 
 def default_device() -> Device:
-    """The device that new arrays are put on."""
-    return Device(config.device) if config.device else CPU
+    """The device that new arrays are put on.
+
+    The innermost `device(...)` decides, else `set_default_device`, else BLOCKARRAY_DEVICE; else it is the first GPU
+    that can be used, or the CPU.
+    """
+    found = _inside.get() or _chosen
+    if found is not None:
+        return found
+    if config.device:
+        return Device(config.device)
+    indices = driver.indices()
+    return Device(f"cuda:{indices[0]}") if indices else CPU
+
+
+def set_default_device(name: str | Device | None) -> None:
+    """Put new arrays on this device; None: on the one that would be the default."""
+    global _chosen
+    _chosen = None if name is None else Device(name)
+
+
+@contextmanager
+def device(name: str | Device) -> Iterator[Device]:
+    """Put new arrays on a device inside a `with` block, in the present thread or task only."""
+    token = _inside.set(Device(name))
+    try:
+        yield Device(name)
+    finally:
+        _inside.reset(token)
