@@ -36,9 +36,10 @@ ROOTS_ONLY = frozenset((E.UPDATE, E.SCATTER, E.HOST, PARTIAL, COPY))
 class Policy:
     """What a target wants of a partition; sizes in elements unless said otherwise."""
 
-    #: A group that has more work than `small` keeps at least this many programs.
+    #: A group that has more work than `small` keeps at least this many programs, or ones of no more work than `each`.
     min_programs: int = 4
     small: int = 1 << 15
+    each: int = 0
     #: Innermost parallel positions that one program handles together.
     lane_block: int = 64
     #: Additions that may be repeated in place of storing and loading a byte.
@@ -61,6 +62,8 @@ class Policy:
     split_work: int = 1 << 16
     split_rows: int = 256
     split_blocks: int = 1 << 12
+    #: ... or, if not 0, so that there are about so many programs.
+    split_programs: int = 0
     #: "cpu" or "cuda", and the processors of a GPU.
     target: str = "cpu"
     processors: int = 0
@@ -69,8 +72,8 @@ class Policy:
 def gpu_policy(processors: int) -> Policy:
     """For a GPU: programs enough to fill every processor several times, and columns by the warp."""
     return Policy(
-        min_programs=2 * processors, small=1 << 13, lane_block=32, split=1 << 15, split_columns=128, tall_columns=128,
-        split_work=1 << 15, split_rows=128, split_blocks=1 << 11, target="cuda", processors=processors,
+        min_programs=2 * processors, each=1 << 17, lane_block=32, split_columns=32, tall_columns=32,
+        split_programs=16 * processors, split_rows=128, target="cuda", processors=processors,
     )  # fmt: skip
 
 
@@ -463,7 +466,8 @@ class Partitioner:
             keep = group.parallel & axes_of(at)
         if prod(node.inputs[0].shape) <= policy.small and prod(group.root.shape) <= policy.small:
             return None
-        if self._programs(node, at, keep) < policy.min_programs:
+        programs = self._programs(node, at, keep)
+        if programs < policy.min_programs and prod(node.inputs[0].shape) > policy.each * programs:
             return "too few programs would be left"
         return None
 

@@ -171,10 +171,13 @@ class _Preparation:
         n = shape[axis]
         columns = policy.tall_columns if lone and n > TALL else policy.split_columns
         programs = prod(-(-n // columns) if k == last else n for k, n in enumerate(shape) if k not in axes)
-        if programs >= policy.min_programs:
+        if programs >= policy.min_programs or work <= policy.each * programs:
             return None
         least = 1 if last in axes else policy.split_rows
-        each = max(least, policy.split_work * n // work, -(-n // policy.split_blocks))
+        if policy.split_programs:
+            each = max(least, n * programs // policy.split_programs)
+        else:
+            each = max(least, policy.split_work * n // work, -(-n // policy.split_blocks))
         block = 1 << (each - 1).bit_length()
         return None if block >= n else (axis, block)
 
