@@ -51,9 +51,10 @@ def run(kernel: Kernel, args: Sequence[Any]) -> list[str]:
         values[p] = _buffer(p, arg) if p.type.pointer else np.asarray(arg, dtype)
     counts = [-(-int(values[axis.size]) // axis.block) for axis in kernel.grid]
     failed: dict[str, None] = {}
+    ends: dict[Any, np.ndarray] = {}
     with np.errstate(all="ignore"):
         for program in product(*map(range, counts)):
-            _Program(kernel, program, dict(values), origins, failed).block(kernel.body)
+            _Program(kernel, program, dict(values), origins, failed, ends).block(kernel.body)
     return list(failed)
 
 
@@ -73,8 +74,11 @@ class _Program:
         values: dict[Value, np.ndarray],
         origins: dict[Value, int],
         failed: dict[str, None],
+        ends: dict[Any, np.ndarray],
     ) -> None:
         self.kernel = kernel
+        #: Where each scan ended, by op and the program's other coordinates.
+        self.ends = ends
         self.program = program
         self.values = values
         self.origins = origins
@@ -156,7 +160,7 @@ class _Program:
             case "argreduce":
                 return _argreduce(op.attrs["kind"], x[0], x[1], op.attrs["dims"])
             case "scan":
-                return _scan(op.attrs["kind"], x, op.attrs["dim"])
+                return self.scan(op, x)
             case "dot":
                 wide = dtypes.NUMPY["f32"] if type.dtype in _NARROW else dtype
                 y = x[0].astype(wide) @ x[1].astype(wide)
@@ -199,6 +203,18 @@ class _Program:
             np.add.at(buffer, where, value[inside].astype(buffer.dtype))
         else:
             buffer[where] = value[inside]
+
+    def scan(self, op: Op, x: Sequence[np.ndarray]) -> np.ndarray:
+        dim = op.attrs["dim"]
+        extent = op.result.type.extents[dim]
+        axis = self.kernel.dims[extent].axis if isinstance(extent, str) else None
+        if axis is None:
+            return _scan(op.attrs["kind"], x, dim)
+        row = op, self.program[:axis], self.program[axis + 1 :]
+        carry = [self.ends[row]] if self.program[axis] else list(x[1:])
+        y = _scan(op.attrs["kind"], [x[0], *carry], dim)
+        self.ends[row] = np.take(y, -1, axis=dim)
+        return y
 
     def checked(self, op: Op, pointer: Value, buffer: np.ndarray, index: np.ndarray) -> np.ndarray:
         index = index + self.origins.get(pointer, 0)

@@ -37,6 +37,9 @@ GPU_ROW = 1 << 16
 GPU_COLUMNS = 128
 GPU_LEAST_COLUMNS = 32
 GPU_RESIDENT = 1 << 15
+#: GPU: positions of a long scan that a program takes, and the fewest of such blocks that are worth the waiting.
+GPU_SCAN = 8192
+GPU_SCAN_BLOCKS = 8
 #: GPU: sides of a product's tile, largest first.
 GPU_PRODUCT = (128, 64, 32, 16)
 
@@ -156,6 +159,10 @@ def gpu(space: Space, processors: int) -> Tiles:
             tile[lane] = min(GPU_COLUMNS, bucket(lane.size))
         return tile
     if inner:
+        if len(space.walks) == 1 and space.walks[0][0].op.kind == "scan":
+            (scanned,) = inner
+            if scanned.size >= GPU_SCAN_BLOCKS * GPU_SCAN and prod(a.size for a in outer) < 2 * processors:
+                return {scanned: GPU_SCAN}
         length = prod(bucket(a.size) for a in inner)
         if lane in outer:
             columns = min(GPU_COLUMNS, bucket(lane.size))
