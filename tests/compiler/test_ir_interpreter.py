@@ -133,16 +133,17 @@ def test_scan_along_each_dim_with_a_carry():
 
 
 def test_scan_along_a_blocked_dim_goes_on_from_the_program_before():
-    kernel = parse("""kernel @k(%x: ptr<i64>, %out: ptr<i64>, %m: i64, %n: i64) grid(%m / 1, %n / 4) dims(j = %n / 4 @ 1) {
-  %0 = program_id {axis=0} : i64
-  %1 = dim_start {dim="j"} : i64
+    head = "kernel @k(%x: ptr<i64>, %out: ptr<i64>, %m: i64, %n: i64) grid(%m / 1, %n / 4) dims(j = %n / 4 @ 1)"
+    kernel = parse(f"""{head} {{
+  %0 = program_id {{axis=0}} : i64
+  %1 = dim_start {{dim="j"}} : i64
   %2 = multiply %0, %n : i64
   %3 = add %2, %1 : i64
-  %4 = const {value=1} : i64
+  %4 = const {{value=1}} : i64
   %5 = load_view %x, %3, %4 : i64[j]
-  %6 = scan %5 {dim=0, kind="cumsum"} : i64[j]
+  %6 = scan %5 {{dim=0, kind="cumsum"}} : i64[j]
   store_view %6, %out, %3, %4
-}""")
+}}""")
     verify(kernel)
     x, out = np.arange(30) - 7, np.zeros(30, np.int64)
     run(kernel, [x, out, 3, 10])
