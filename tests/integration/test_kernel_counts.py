@@ -295,3 +295,18 @@ def test_explain_does_not_run() -> None:
         xp.explain(y)
     assert p.launches == 0
     assert len(xp.explain(y).kernels) == 1  # still pending
+
+
+def test_windows_of_a_large_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imports that add up to much are computed with early, once, and not again whenever a window of one is read."""
+    monkeypatch.setattr("blockarray.flush._MAX_IMPORTED", 4000)
+    monkeypatch.setattr("blockarray.flush._imported", 4000)
+    a = normal(25, 40)
+    u = xp.asarray(a)
+    counts = []
+    for _ in range(3):
+        with xp.profile() as p:
+            got = host(2 + xp.abs(1 - (u[2:] + u[:-2] - 2 * u[1:-1]) * 3 + u[1:-1] * 4))
+        counts.append(p.launches)
+    assert counts[0] > 1 and counts[1:] == [1, 1]
+    assert np.allclose(got, 2 + np.abs(1 - (a[2:] + a[:-2] - 2 * a[1:-1]) * 3 + a[1:-1] * 4), rtol=1e-5)
