@@ -59,7 +59,7 @@ class Device:
                 if lacking := driver.missing():
                     raise RuntimeError(f"{canonical} cannot be used: {'; '.join(lacking)}")
                 raise ValueError(f"unknown device {name!r}; available: {', '.join(map(str, devices()))}")
-            known = super().__new__(CudaDevice if kind == "cuda" else Device)
+            known = object.__new__(CudaDevice if kind == "cuda" else Device)
             known.kind, known.index, known._name = kind, index, canonical
             # setdefault, so that two threads agree on one object.
             known = Device._known.setdefault(canonical, known)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
+import struct
+import threading
 from typing import Any
 
 from ..device import CudaDevice
+from . import driver
 
 ENTRY = b"kernel"
-#: Limit of a grid's first axis.
+#: The driver's bound on the first axis of a grid.
 MAX_PROGRAMS = (1 << 31) - 1
+#: Dynamic shared memory that a kernel may use without asking.
+_SHARED = 48 << 10
+_LOG = 16 << 10
 
 
 class Function:
-    """A kernel's code; each device loads it at the first launch.
+    """A kernel's code; each device loads it at the first launch there.
 
     Attributes
     ----------
@@ -22,17 +30,50 @@ class Function:
         Bytes of dynamic shared memory of a block.
     header : dict
         What the compiler says of it.
+    code : bytes
+        A cubin, or PTX that ends in a zero byte.
     """
 
-    __slots__ = ("threads", "shared", "header", "code", "_loaded")
+    __slots__ = ("threads", "shared", "header", "code", "_handles", "_constant", "_per_program")
 
-    threads: int
-    shared: int
-    header: dict[str, Any]
+    def __init__(self, header: dict[str, Any], code: bytes) -> None:
+        self.header = header
+        self.threads = int(header["threads"])
+        self.shared = int(header["shared"])
+        self._constant, self._per_program = map(int, header["workspace"])
+        self.code = code + b"\0" if header["format"] == "ptx" else code
+        self._handles: dict[int, Any] = {}
 
     def workspace(self, programs: int) -> int:
         """Bytes of workspace that a launch needs."""
-        raise NotImplementedError
+        return self._constant + self._per_program * programs
+
+    def handle(self, context: driver.Context) -> Any:
+        """The function on a device, loaded if need be."""
+        found = self._handles.get(context.index)
+        if found is None:
+            found = self._handles[context.index] = self._load(context)
+        return found
+
+    def _load(self, context: driver.Context) -> Any:
+        api = driver.api
+        context.enter()
+        log = bytearray(_LOG)
+        options = [
+            api.CUjit_option.CU_JIT_ERROR_LOG_BUFFER,
+            api.CUjit_option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ]
+        # Code stays loaded as long as the process: to unload it would be to wait for the device.
+        try:
+            module = context.check(api.cuModuleLoadDataEx(self.code, len(options), options, [log, _LOG]))
+            handle = context.check(api.cuModuleGetFunction(module, ENTRY))
+            if self.shared > _SHARED:
+                attribute = api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                context.check(api.cuFuncSetAttribute(handle, attribute, self.shared))
+        except RuntimeError as error:
+            why = log.split(b"\0", 1)[0].decode(errors="replace").strip()
+            raise RuntimeError(f"cannot load a kernel on cuda:{context.index}: {error}{why and f' ({why})'}") from None
+        return handle
 
 
 def load(blob: bytes) -> Function:
@@ -43,7 +84,25 @@ def load(blob: bytes) -> Function:
     RuntimeError
         If `blob` is not one.  (Code that a device cannot load raises RuntimeError at its first launch there.)
     """
-    raise NotImplementedError
+    try:
+        (length,) = struct.unpack_from("<I", blob)
+        header = json.loads(blob[4 : 4 + length])
+        return Function(header, blob[4 + length :])
+    except (struct.error, ValueError, KeyError, TypeError) as error:
+        raise RuntimeError(f"this is no compiled GPU kernel: {error}") from error
+
+
+class _Extra(threading.local):
+    """The last argument of cuLaunchKernel, an array: where the arguments are, where their size is, end."""
+
+    def __init__(self) -> None:
+        self.words = (ctypes.c_uint64 * 6)()
+        self.address = ctypes.addressof(self.words)
+        pointer, size, end = 1, 2, 0  # CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE and _END
+        self.words[:] = (pointer, 0, size, self.address + 5 * 8, end, 0)
+
+
+_extra = _Extra()
 
 
 def launch(function: Function, device: CudaDevice, address: int, nbytes: int, programs: int) -> None:
@@ -60,4 +119,19 @@ def launch(function: Function, device: CudaDevice, address: int, nbytes: int, pr
     programs : int
         Size of the linear grid: below 1 nothing is launched; ValueError beyond 2**31 - 1.
     """
-    raise NotImplementedError
+    if programs < 1:
+        return
+    if programs > MAX_PROGRAMS:
+        raise ValueError(f"a grid of {programs} programs is too large: a GPU takes {MAX_PROGRAMS}")
+    context = driver.context(device.index)
+    context.enter()
+    handle = function.handle(context)
+    extra = _extra
+    words = extra.words
+    words[1] = address
+    words[5] = nbytes
+    result = driver.api.cuLaunchKernel(
+        handle, programs, 1, 1, function.threads, 1, 1, function.shared, context.stream, 0, extra.address
+    )
+    if result[0]:
+        context.check(result)
