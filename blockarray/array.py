@@ -320,12 +320,7 @@ class Array:
             return e
         assert self._storage is not None
         base = self._storage.expr
-        if self._strides is None:
-            return base
-        e = view(base, self._offset, self._strides, self._shape)
-        if e.op is BUFFER and base.depth <= LIMIT:
-            base.depth = 0  # the mark of a large import goes with one reader, or each of them would be computed at once
-        return e
+        return base if self._strides is None else view(base, self._offset, self._strides, self._shape)
 
     def _share(self) -> Storage:
         """The storage, made on first use."""

@@ -6,6 +6,7 @@ import ctypes
 import os
 import struct
 import threading
+import weakref
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
@@ -279,6 +280,8 @@ _MAX_IMPORTED = 64 << 20
 _imported = 0
 #: Operations on such a leaf before its graph is computed: enough for it to meet the values that keep the others alive.
 _SLACK = 4
+#: Memory of such leaves that has been computed with: an array's windows are leaves of their own, made at each reading.
+_met: weakref.WeakSet[Buffer] = weakref.WeakSet()
 
 
 def imported(nbytes: int) -> int:
@@ -301,11 +304,13 @@ def bound(expr: Expr) -> None:
         nodes = postorder([expr])
         marked = config.max_pending - _SLACK
         large = [x for n in nodes for x in n.inputs if x.op is BUFFER and x.depth == marked]
+        fresh = {leaf.attrs[0] for leaf in large}.difference(_met)
+        _met.update(fresh)
         for leaf in large:
             leaf.depth = 0
         for node in nodes:  # depths that were recorded before inputs were computed are too large
             node.depth = 1 + max([x.depth for x in node.inputs])
-        if not nodes or (2 * expr.depth < config.max_pending and not large):
+        if not nodes or (2 * expr.depth < config.max_pending and not fresh):
             return
         cut = _cut(nodes)
         roots = _crossing(nodes, cut)
