@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes
+from . import draws, dtypes
 from .dtypes import BFLOAT16, BOOL, COMPLEX128, FLOAT64, INT64, NUMPY
 
 #: The type of an operand: a dtype, or Python's bool, int, float or complex for a Python scalar.
@@ -36,6 +36,7 @@ class Op:
               narrower floats are computed in f32 and rounded; a complex result is measured against its magnitude.
     combine   reduction and scan: name of the elementwise row that joins two partial results
     identity  reduction and scan: function(IR dtype) -> the Python value that `combine` leaves alone
+    types     elementwise: (operands' IR dtypes, the result's) of each signature, where no ufunc has them
     """
 
     name: str
@@ -47,6 +48,7 @@ class Op:
     ulp: tuple[float, float] = (0, 0)
     combine: str | None = None
     identity: Callable[[str], Any] | None = None
+    types: tuple[tuple[tuple[str, ...], str], ...] = ()
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"
@@ -170,6 +172,33 @@ _function("imag", 1, "Imaginary part.", np.imag)
 _function("complex", 2, "Complex number from its real and imaginary parts.", _complex)
 #: The result's dtype is the node's, not the table's to say.
 _function("cast", 1, "Conversion to another dtype; see `dtypes.cast_array`.", dtypes.cast_array)
+
+
+def _draw(
+    name: str,
+    doc: str,
+    function: Callable[..., Any],
+    cost: int,
+    *types: tuple[tuple[str, ...], str],
+    ulp: tuple[float, float] = (0, 0),
+) -> None:
+    TABLE[name] = Op(name, len(types[0][0]), "elementwise", doc, function, cost, ulp, types=types)
+
+
+#: index, block, nonce, key: see `draws`.
+_AT = ("u64",) * 4
+_draw("philox32", "32 random bits.", draws.philox32, 25, (_AT, "u32"))
+_draw("philox64", "64 random bits.", draws.philox64, 45, (_AT, "u64"))
+_draw("bounded32", "A random integer below a bound of at most 2**32.", draws.bounded32, 30, ((*_AT, "u64"), "u32"))
+_draw("bounded64", "A random integer below a bound.", draws.bounded64, 60, ((*_AT, "u64"), "u64"))
+_draw(
+    "fraction", "Random bits as a number in [0, 1); of a signed type, in (-1/2, 1/2] without 0.", draws.fraction, 4,
+    (("u32",), "f32"), (("u64",), "f64"), (("i32",), "f32"), (("i64",), "f64"),
+)  # fmt: skip
+_draw(
+    "normal_tail", "Normal deviate of x's sign with upper tail abs(x), which counts as at least 2**-65 and at most 1/2.",
+    draws.normal_tail, 45, (("f32",), "f32"), (("f64",), "f64"), ulp=(4, 4),
+)  # fmt: skip
 
 
 def _lowest(dtype: str) -> Any:
@@ -313,6 +342,9 @@ def resolve(op: Op, *types: OperandType) -> Signature:
         if both not in _COMPLEX_OF:
             raise TypeError(_UNSUPPORTED.format("complex", _spell(types)))
         return (both, both), _COMPLEX_OF[both]
+    for operands, result in op.types:
+        if types == tuple(NUMPY[d] for d in operands):
+            return types, NUMPY[result]  # type: ignore[return-value]
     if isinstance(op.numpy, np.ufunc):
         inputs, output = _loop(op.numpy, types)
         # One rule for truth, whatever loop the ufunc has.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .. import dtypes
 from . import complex as complex_
-from . import floats, integers, polynomials  # noqa: F401  (registers its emitters)
+from . import draws, floats, integers, polynomials  # noqa: F401  (registers its emitters)
 from .convert import Register, constant, convert, from_memory, memory_type, register_type, round_to, to_memory
 from .lanes import Lanes
 from .target import MathTarget
@@ -43,6 +43,10 @@ def emit(
         return complex_.emit(t, name, args, operands, out, target)
     values = [Lanes(t, a) for a in args if isinstance(a, V)]
     dtype = operands[0]
+    if name == "fraction":
+        return draws.fraction(*values, signed=dtype in dtypes.SIGNED).v
+    if name in draws.EMITTERS:
+        return draws.EMITTERS[name](*values).v
     if dtype in dtypes.FLOAT:
         result = floats.Real(dtype, target)(name, *values).v
         rounded = out in ("f16", "bf16") and name not in floats.EXACT

@@ -102,7 +102,7 @@ def test_powers() -> None:
 
 
 def test_every_row_is_a_function() -> None:
-    rows = {name for name, op in TABLE.items() if op.kind == "elementwise"} - {"cast", "complex"}
+    rows = {name for name, op in TABLE.items() if op.kind == "elementwise" and not op.types} - {"cast", "complex"}
     for name in rows | {alias for alias, row in ALIASES.items() if row in rows}:
         assert callable(getattr(xp, name)) and getattr(xp, name).__doc__, name
 
