@@ -24,6 +24,8 @@ class Real:
 
     def __call__(self, name: str, *args: Lanes) -> Lanes:
         """The op `name` of the table, not yet rounded to f16 or bf16."""
+        if self.target.calls(name, args[0].elem):
+            return library.call(self.target, name, *args)
         return FLOAT[name](self, *args)
 
 
@@ -99,7 +101,7 @@ def _fmod(m: Real, a: Lanes, b: Lanes) -> Lanes:
     # A quotient of 0 is exact, and y may be infinite.
     fast = (q == 0).where(x, r)
     exact = q < (1 << (23 if a.bits == 32 else 52))
-    slow = lambda: Lanes(a.t, a.t.bin("frem", x.v, y.v))
+    slow = lambda: library.call(m.target, "fmod", x, y)
     return branch(~exact, lambda: exact.where(fast, slow()), fast).copysign(a)
 
 

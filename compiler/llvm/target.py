@@ -13,6 +13,10 @@ class MathTarget(Protocol):
         """
         ...
 
+    def calls(self, name: str, elem: str) -> bool:
+        """Whether the function `name` of the op table is called, of those that emitters can compute in line."""
+        ...
+
     def scalar_function(self, name: str, elem: str) -> str:
         """The symbol of C's function `name` on `elem`."""
         ...

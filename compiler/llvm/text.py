@@ -61,6 +61,8 @@ class Text:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
+        #: Whether the target has instructions that convert floats to bfloats.
+        self.bfloat = False
         #: The block being written: what a phi names as the origin of a value computed here.
         self.block = "entry"
         self._next = 0
@@ -191,7 +193,7 @@ class Text:
     def gep(self, base: V, index: V, elem: str) -> V:
         """base + index elements of `elem`; a vector of indices gives a vector of pointers."""
         n = lanes(index.ty)
-        return self.op(f"getelementptr {elem}, {base}, {index}", vector("ptr", n))
+        return self.op(f"getelementptr {elem}, {base}, {index}", vector(element(base.ty), n))
 
     def load(self, ptr: V, ty: str, align: int) -> V:
         return self.op(f"load {ty}, {ptr}, align {align}", ty)

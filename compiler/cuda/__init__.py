@@ -1,0 +1,68 @@
+"""Block IR -> machine code for NVIDIA GPUs."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING, Any
+
+from .. import ir
+from . import ptx as back_end
+from .libdevice import set_cache
+from .target import SYMBOL, Target, make_target
+
+if TYPE_CHECKING:
+    from .codegen import Code
+
+__all__ = ["SYMBOL", "Target", "compile", "generate", "make_target", "ptx", "set_cache", "text", "unpack"]
+
+_LENGTH = struct.Struct("<I")
+
+
+def generate(kernel: ir.Kernel, target: Target) -> Code:
+    """The LLVM IR of a kernel, and how it is launched."""
+    from . import codegen
+
+    return codegen.generate(kernel, target)
+
+
+def text(kernel: ir.Kernel, target: Target) -> str:
+    """The LLVM IR of a kernel."""
+    return generate(kernel, target).text
+
+
+def ptx(kernel: ir.Kernel, target: Target) -> str:
+    """The PTX of a kernel."""
+    return back_end.emit(text(kernel, target), target)
+
+
+def compile(kernel: ir.Kernel, target: Target) -> bytes:
+    """A kernel's code and how it is launched, in one piece.
+
+    Returns
+    -------
+    bytes
+        The length of a header (four bytes, little endian), the header in JSON and the code; see `unpack`.
+    """
+    made = generate(kernel, target)
+    code = back_end.emit(made.text, target)
+    header: dict[str, Any] = {"threads": made.threads, "shared": made.shared, "workspace": made.workspace}
+    assembled = back_end.assemble(code, target)
+    if assembled is None:
+        header["format"], payload = "ptx", code.encode()
+    else:
+        header.update(format="cubin", registers=assembled.registers, spills=assembled.spills)
+        payload = assembled.cubin
+    described = json.dumps(header).encode()
+    return _LENGTH.pack(len(described)) + described + payload
+
+
+def unpack(blob: bytes) -> tuple[dict[str, Any], bytes]:
+    """What `compile` gives, as its header and the code.
+
+    The header holds ``threads`` of a block, bytes of dynamic ``shared`` memory, ``workspace`` as bytes in all and bytes
+    a program, and ``format``: "cubin", with ``registers`` of a thread and ``spills`` in bytes, or "ptx".
+    """
+    (length,) = _LENGTH.unpack_from(blob)
+    start = _LENGTH.size + length
+    return json.loads(blob[_LENGTH.size : start]), blob[start:]

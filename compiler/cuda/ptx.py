@@ -1,0 +1,133 @@
+"""LLVM IR text -> PTX -> cubin."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+import threading
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import llvmlite.binding as llvm
+
+from . import libdevice, tools
+from .target import DATA_LAYOUT, SYMBOL, TRIPLE, Target
+
+#: LLVM's pass managers and target machines are not safe to share; one compilation runs at a time.
+_lock = threading.Lock()
+
+#: Intrinsics outside llvm.nvvm that NVPTX selects.  On others, LLVM may end the process.
+_SELECTED = re.compile(
+    r"llvm\.(?:abs|bswap|bitreverse|ceil|copysign|ctlz|ctpop|cttz|fabs|floor|fma|fmuladd|fpto[su]i\.sat|fsh[lr]|maximum|maxnum"
+    r"|minimum|minnum|nearbyint|rint|roundeven|[su](?:min|max)|[su](?:add|sub|mul)\.(?:sat|with\.overflow)|sqrt|trunc"
+    r"|vector\.reduce\.(?:or|and|xor|add|[su]m(?:in|ax))|masked\.(?:load|store)|memcpy|memset|memmove|lifetime\.\w+|assume"
+    r"|nvvm)\b"
+)
+_DECLARATION = re.compile(r"^declare [^@\n]*@([^\s(]+)\(", re.MULTILINE)
+_UNSELECTABLE = re.compile(r"\b(frem|fp128|x86_fp80|ppc_fp128|invoke|landingpad|va_arg)\b")
+_RESOURCES = re.compile(r"Used (\d+) registers")
+_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+class Assembled(NamedTuple):
+    """A kernel's machine code, the registers of a thread, and the bytes that a thread stores because it has too few."""
+
+    cubin: bytes
+    registers: int
+    spills: int
+
+
+@lru_cache(maxsize=4)
+def _tools(target: Target) -> tuple[llvm.TargetMachine, llvm.PassBuilder, llvm.ModulePassManager]:
+    machine = target.machine()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    # The back end shares subexpressions and addresses itself.
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    return machine, builder, passes
+
+
+def check(text: str) -> list[str]:
+    """The library functions that a module calls.
+
+    Raises
+    ------
+    RuntimeError
+        If the module holds something that LLVM cannot generate PTX for.  Only for much of that does LLVM have an error;
+        on the rest it ends the process.
+    """
+    functions = []
+    for name in _DECLARATION.findall(text):
+        if name.startswith("__nv_"):
+            functions.append(name)
+        elif not _SELECTED.match(name):
+            raise RuntimeError(f"no PTX for a call of {name}")
+    found = _UNSELECTABLE.search(text)
+    if found:
+        raise RuntimeError(f"no PTX for {found[1]}")
+    return functions
+
+
+def _optimised(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
+    functions = check(text)
+    machine, builder, passes = _tools(target)
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = TRIPLE, DATA_LAYOUT
+    libdevice.link(module, functions, target)
+    module.verify()
+    passes.run(module, builder)
+    return module, machine
+
+
+def optimised(text: str, target: Target) -> str:
+    """The module after the passes, as text: for debugging."""
+    with _lock:
+        return str(_optimised(text, target)[0])
+
+
+def emit(text: str, target: Target) -> str:
+    """The PTX of a module given as text.
+
+    Parameters
+    ----------
+    text : str
+        LLVM IR without a target triple and a data layout.  It may call libdevice's functions, which are linked in.
+    target : Target
+        The architecture.
+    """
+    with _lock:
+        module, machine = _optimised(text, target)
+        return machine.emit_assembly(module)
+
+
+def assemble(code: str, target: Target) -> Assembled | None:
+    """Machine code for PTX, or None without an assembler that knows the architecture.
+
+    Raises
+    ------
+    RuntimeError
+        If the assembler refuses the PTX; with its message.
+    """
+    program = tools.ptxas()
+    if program is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="blockarray-") as folder:
+        source, output = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(code)
+        command = [str(program), f"-arch={target.arch}", "-v", "-o", str(output), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            if "is not defined for option 'gpu-name'" in done.stderr or "Unsupported .version" in done.stderr:
+                return None  # older than the GPU
+            raise RuntimeError(f"ptxas failed on a kernel for {target.arch}:\n{done.stderr.strip()}")
+        cubin = output.read_bytes()
+    # The entry point's section, among those of functions that are not expanded in line.
+    report = done.stderr[max(0, done.stderr.rfind(f"entry function '{SYMBOL}'")) :]
+    registers, spills = _RESOURCES.search(report), _SPILLS.findall(done.stderr)
+    return Assembled(cubin, int(registers[1]) if registers else 0, sum(int(stores) for stores, _ in spills))

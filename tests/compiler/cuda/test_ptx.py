@@ -1,0 +1,90 @@
+"""LLVM IR text -> PTX -> cubin."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from blockarray.compiler.cuda import make_target, tools, unpack
+from blockarray.compiler.cuda.ptx import assemble, check, emit, optimised
+
+TARGET = make_target((9, 0))
+HEAD = "define ptx_kernel void @kernel(ptr addrspace(1) %p) {"
+SCALE = f"""{HEAD}
+  %x = load float, ptr addrspace(1) %p, align 4
+  %y = fmul float %x, 3.0
+  store float %y, ptr addrspace(1) %p, align 4
+  ret void
+}}
+"""
+
+assembler = pytest.mark.skipif(tools.ptxas() is None, reason="needs ptxas")
+
+
+def test_a_kernel():
+    code = emit(SCALE, TARGET)
+    assert ".target sm_90a" in code and ".visible .entry kernel(" in code
+    assert "fmul" in optimised(SCALE, TARGET)
+
+
+@assembler
+def test_assembling_reports_resources():
+    found = assemble(emit(SCALE, TARGET), TARGET)
+    assert found is not None
+    assert found.cubin[:4] == b"\x7fELF" and found.registers > 0 and found.spills == 0
+
+
+@assembler
+def test_the_assemblers_message_is_raised():
+    with pytest.raises(RuntimeError, match="nonsense"):
+        assemble(emit(SCALE, TARGET).replace("mul.rn.f32", "nonsense.f32"), TARGET)
+
+
+def test_without_an_assembler_there_is_no_cubin(monkeypatch):
+    monkeypatch.setattr(tools, "ptxas", lambda: None)
+    assert assemble(emit(SCALE, TARGET), TARGET) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{HEAD}\n  %x = load float, ptr addrspace(1) %p\n  %y = call float @llvm.exp.f32(float %x)\n"
+        "  store float %y, ptr addrspace(1) %p\n  ret void\n}\ndeclare float @llvm.exp.f32(float)",
+        f"{HEAD}\n  %x = load float, ptr addrspace(1) %p\n  %y = frem float %x, 2.0\n"
+        "  store float %y, ptr addrspace(1) %p\n  ret void\n}",
+        f"{HEAD}\n  call void @sched_yield()\n  ret void\n}}\ndeclare void @sched_yield()",
+    ],
+)
+def test_what_would_end_the_process_is_an_error(text):
+    with pytest.raises(RuntimeError, match="no PTX"):
+        emit(text, TARGET)
+
+
+def test_malformed_text_is_an_error():
+    with pytest.raises(RuntimeError):
+        emit(f"{HEAD}\n  %x = load float, ptr %p\n  ret void\n}}", TARGET)
+
+
+def test_library_functions_are_found():
+    assert check("declare float @__nv_expf(float) nounwind\ndeclare float @llvm.fabs.f32(float)") == ["__nv_expf"]
+
+
+def test_unpacking():
+    header = json.dumps({"threads": 128, "shared": 0, "workspace": [0, 0], "format": "ptx"}).encode()
+    blob = len(header).to_bytes(4, "little") + header + b"code"
+    assert unpack(blob) == ({"threads": 128, "shared": 0, "workspace": [0, 0], "format": "ptx"}, b"code")
+
+
+def test_long_straight_line_code_stays_quick():
+    lines = ["%x0 = load float, ptr addrspace(1) %p, align 4"]
+    for i in range(2000):
+        lines.append(f"%a{i} = getelementptr float, ptr addrspace(1) %p, i64 {i}")
+        lines.append(f"%l{i} = load float, ptr addrspace(1) %a{i}, align 4")
+        lines.append(f"%x{i + 1} = fadd float %x{i}, %l{i}")
+    lines.append("store float %x2000, ptr addrspace(1) %p, align 4")
+    text = "\n  ".join([HEAD, *lines, "ret void"]) + "\n}"
+    started = time.perf_counter()
+    emit(text, TARGET)
+    assert time.perf_counter() - started < 5
