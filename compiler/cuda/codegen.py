@@ -1,0 +1,647 @@
+"""One kernel of block IR -> LLVM IR for NVPTX.
+
+A value is held as one LLVM value for each of its elements that a thread has (see layout.py).  Ops are emitted when a
+*root* needs them: a reduction, a store or a check.  Roots that can run together form a strip; a strip over dims that
+do not fit into registers makes trips, and computes what it shares with other strips again.  All loads of a strip come
+first, so that they are in flight together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import product
+from typing import NamedTuple
+
+from .. import dtypes
+from ..ir import Kernel, Op, Value
+from ..llvm import math
+from ..llvm.convert import Register, constant, convert, from_memory, memory_type, register_type
+from ..llvm.text import Text, V
+from . import layout, reduction, scan, staging
+from .layout import Facts, is_const
+from .memory import GLOBAL, at, both, i32, i64, join, load, parts, select, store
+from .target import Target
+
+BARRIERS = frozenset(("reduce", "argreduce"))
+EFFECTS = frozenset(("store_view", "store_ptr", "check"))
+LOADS = frozenset(("load_view", "load_ptr"))
+#: Bytes of registers for loads in flight; more of them are left to where they are needed.
+IN_FLIGHT = 384
+
+#: Register numbers by dim.
+Point = Mapping[str, int]
+Key = tuple[Value, tuple[int, ...]]
+
+
+class Code(NamedTuple):
+    """A kernel's module, and what its launch needs."""
+
+    text: str
+    threads: int
+    shared: int
+    #: Bytes, and bytes a program.
+    workspace: tuple[int, int] = (0, 0)
+
+
+@dataclass(slots=True)
+class Group:
+    """Roots that one strip computes: a straight line, or trips over `loops`."""
+
+    stage: int
+    loops: tuple[str, ...]
+    roots: list[Op] = field(default_factory=list)
+
+
+def generate(kernel: Kernel, target: Target) -> Code:
+    return Codegen(kernel, target).generate()
+
+
+class Codegen:
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.kernel = kernel
+        self.target = target
+        self.facts = Facts(kernel)
+        self.layout = layout.choose(kernel, target, self.facts)
+        self.t = Text()
+        self.allocas: list[str] = []
+        self.globals: list[str] = []
+        #: Elements and other derived values that may be read here: innermost scope last.
+        self.scopes: list[dict[object, Register]] = [{}]
+        #: Position at which the present trip of a looped dim starts.
+        self.base: dict[str, V] = {}
+        #: Dims whose tile may be partly outside in the code being written.
+        self.masked: set[str] = set()
+        self.loops = 0
+        #: Bytes of shared memory that exchanges since the last barrier for it have taken.
+        self.exchanged = 0
+        #: Of scans along looped dims, by row of registers: variables.
+        self.carries: dict[Op, list[list[V]]] = {}
+        self.dependence = self._find_dependence()
+        self.shared = 0
+        self.checks = {op: k + 1 for k, op in enumerate(op for op in kernel.walk() if op.name == "check")}
+        self.errors = next((p for p in kernel.params if p.name == "errors"), None)
+        self.order = {op: k for k, op in enumerate(kernel.body.ops)}
+        if any(op.regions or op.name == "dot" for op in kernel.body.ops):
+            raise NotImplementedError(f"kernel @{kernel.name}: this schedule takes no loops, branches or products")
+
+    # -- the module ---------------------------------------------------------------------------------------------------
+    def generate(self) -> Code:
+        self._parameters()
+        self._programs()
+        self.masked = set(self.layout.splits)
+        self._versions()
+        self.t.line("ret void")
+        params = ", ".join(f"{ty} %{name}" for name, ty in self._signature)
+        threads = self.layout.threads
+        text = "\n".join((
+            "@shared = external addrspace(3) global [0 x i8], align 16", *self.globals,
+            f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{threads}" {{', "entry:",
+            *self.allocas, *self.t.lines, "}", *self.t.declarations.values(), "",
+        ))  # fmt: skip
+        return Code(text, threads, self.shared)
+
+    def _parameters(self) -> None:
+        """Bind the parameters: each is a slot of 8 bytes, a complex scalar two."""
+        t = self.t
+        self._signature: list[tuple[str, str]] = []
+        for k, p in enumerate(self.kernel.params):
+            if p.type.pointer:
+                self._signature.append((f"p{k}", GLOBAL))
+                self.define((p, ()), V(f"%p{k}", GLOBAL))
+                continue
+            dtype = p.type.dtype
+            pieces: list[V] = []
+            for suffix in ("r", "i") if dtype in dtypes.COMPLEX else ("",):
+                self._signature.append((f"p{k}{suffix}", "i64"))
+                elem = memory_type(dtype)
+                size = dtypes.SIZE[dtypes.PART.get(dtype, dtype)]
+                bits = t.cast("trunc", V(f"%p{k}{suffix}", "i64"), f"i{8 * size}")
+                pieces.append(t.cast("bitcast", bits, elem))
+            self.define((p, ()), from_memory(t, join(pieces), dtype))
+
+    def _programs(self) -> None:
+        """Find the program's place on each grid axis, and the extents of its tile."""
+        t, kernel = self.t, self.kernel
+        linear = t.call("llvm.nvvm.read.ptx.sreg.ctaid.x", "i32", [], "nounwind memory(none)")
+        self.program = linear
+        places: list[V] = []
+        for number in reversed(range(len(kernel.grid))):
+            axis = kernel.grid[number]
+            if number == 0:
+                places.append(linear)
+                break
+            size = self.integer(axis.size)
+            if axis.block != 1:
+                size = t.bin("udiv", t.bin("add", size, i64(axis.block - 1)), i64(axis.block))
+            count = t.cast("trunc", size, "i32")
+            places.append(t.bin("urem", linear, count))
+            linear = t.bin("udiv", linear, count)
+        self.places = [t.cast("zext", p, "i64") for p in reversed(places)]
+        self.tid = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
+        self.extents: dict[str, V] = {}
+        for name, dim in kernel.dims.items():
+            size = self.integer(dim.size)
+            if dim.block is not None:
+                left = t.bin("sub", size, self.start(name))
+                size = t.call("llvm.smin.i64", "i64", [i64(dim.block), left])
+            self.extents[name] = size
+        #: The thread's first position in each dim.
+        self.first: dict[str, V] = {}
+        for name, split in self.layout.splits.items():
+            number = self.tid
+            if split.shift:
+                number = t.bin("lshr", number, i32(split.shift))
+            number = t.bin("and", number, i32(split.threads - 1))
+            self.first[name] = t.bin("mul", number, i32(split.vector)) if split.vector > 1 else number
+
+    def _versions(self) -> None:
+        """The body, and where it pays another one for programs whose tile is whole."""
+        t, lane = self.t, self.layout.lane
+        if lane is None or self.layout.splits[lane].vector == 1 or self._whole_vectors(lane):
+            self._outer(self.layout.outer)
+            return
+        whole: V | None = None
+        for name, split in self.layout.splits.items():
+            if not split.looped:
+                is_full = t.cmp("eq", self.extents[name], i64(split.chunk))
+            elif self.kernel.dims[name].block is not None:
+                is_full = t.cmp("eq", self.extents[name], i64(self.kernel.dims[name].block or 0))
+            else:
+                continue
+            whole = both(t, whole, is_full)
+        if whole is None:
+            self._outer(self.layout.outer)
+            return
+        fast, slow, done = t.new_label("whole"), t.new_label("partial"), t.new_label("done")
+        t.br_if(whole, fast, slow)
+        for label in (fast, slow):
+            t.label(label)
+            self.masked = set(self.layout.splits)
+            if label is fast:
+                self.masked = {
+                    n for n, s in self.layout.splits.items() if s.looped and self.kernel.dims[n].block is None
+                }
+            with self.scope():
+                self._outer(self.layout.outer)
+            t.br(done)
+        t.label(done)
+
+    def _outer(self, dims: list[str]) -> None:
+        """The body, in trips over parallel dims that are too long for the registers."""
+        if dims:
+            with self.trips(dims[0]):
+                self._outer(dims[1:])
+            return
+        for group in self._groups():
+            self.run_group(group.roots, group.loops)
+
+    # -- strips -------------------------------------------------------------------------------------------------------
+    def _groups(self) -> list[Group]:
+        """The roots, in strips and in order."""
+        stage: dict[Op, int] = {}
+        groups: dict[tuple[int, tuple[str, ...]], Group] = {}
+        written: dict[Value, int] = {}
+        for op in self.kernel.body.ops:
+            own = max([stage[v.op] + (v.op.name in BARRIERS) for v in op.operands if v.op in stage], default=0)
+            if op.name in LOADS:
+                own = max(own, written.get(op.operands[0], -1) + 1)
+            stage[op] = own
+            root = op.name in EFFECTS or (op.name in BARRIERS and not self.layout.looped(op.result.type.extents))
+            if not root:
+                continue
+            if op.name in ("store_view", "store_ptr"):
+                own = max([own, *(g.stage for g in groups.values() if self._reads(g, op.operands[1]))])
+                written[op.operands[1]] = own
+            extents = op.operands[0].type.extents
+            if op.name == "store_ptr":
+                extents = op.operands[2].type.extents
+            loops = self.layout.looped(extents)
+            groups.setdefault((own, loops), Group(own, loops)).roots.append(op)
+        return sorted(groups.values(), key=lambda g: (g.stage, len(g.loops)))
+
+    def _reads(self, group: Group, pointer: Value) -> bool:
+        return any(op.name in LOADS and op.operands[0] is pointer for op in self.needed(group.roots))
+
+    def needed(self, roots: Iterable[Op]) -> list[Op]:
+        """The ops that roots are computed from and that are not computed yet, in order."""
+        found: set[Op] = set()
+        stack = [op for root in roots for v in root.operands if (op := v.op) is not None]
+        while stack:
+            op = stack.pop()
+            if op in found or self.lookup(("all", op)) is not None:
+                continue
+            found.add(op)
+            stack.extend(v.op for v in op.operands if v.op is not None)
+        return sorted(found, key=self.order.__getitem__)
+
+    def run_group(self, roots: list[Op], loops: tuple[str, ...], open_: tuple[str, ...] = ()) -> None:
+        """Emit a strip.  `open_` are the looped dims that a trip is being made over already."""
+        extra = tuple([d for d in loops if d not in open_])
+        across = [reduction.Reduction(self, op) for op in roots if op.name in BARRIERS]
+        effects = [op for op in roots if op.name in EFFECTS]
+        if extra:
+            # What does not change from trip to trip.
+            self.compute([op for op in self.needed(roots) if not set(extra) & self.dependence[op]], open_)
+            for op in self.needed(roots):
+                if op.name == "scan" and op.result.type.extents[op.attrs["dim"]] in extra:
+                    scan.open_(self, op)
+            for r in across:
+                r.open()
+        with self._nest(extra):
+            inside = (*open_, *extra)
+            self.compute(self.needed(roots), inside)
+            for r in across:
+                r.update()
+            for op in effects:
+                self._effect(op)
+        reduction.finish(self, across)
+
+    def _find_dependence(self) -> dict[Op, set[str]]:
+        """The looped dims that an op's value, or what it is computed from, varies along."""
+        found: dict[Op, set[str]] = {}
+        for op in self.kernel.body.ops:
+            if op.results:
+                found[op] = set(self.layout.looped(op.result.type.extents))
+                if op.name not in BARRIERS:
+                    found[op].update(*(found[v.op] for v in op.operands if v.op in found))
+        return found
+
+    def compute(self, ops: Sequence[Op], inside: tuple[str, ...]) -> None:
+        """Emit ops: first what threads do together and loads, then the rest point by point."""
+        bytes_ = 0
+        rest: list[Op] = []
+        for k, op in enumerate(ops):
+            if op.name in BARRIERS:
+                self.run_group([op], self.layout.looped(op.operands[0].type.extents), inside)
+            elif op.name == "scan":
+                self._points(self._before(ops[:k], op), op.operands[0].type.extents)
+                scan.emit(self, op)
+            elif op.name == "load_view" and staging.is_crossing(self, op):
+                self._points(self._before(ops[:k], op), ())
+                staging.load_tile(self, op)
+            elif op.name in LOADS and bytes_ < IN_FLIGHT:
+                bytes_ += dtypes.SIZE[op.result.type.dtype] * len(list(self.points(op.result.type.extents)))
+                self._points([*self._before(ops[:k], op), op], op.result.type.extents)
+            else:
+                rest.append(op)
+                continue
+            self.define(("all", op), i32(0))
+        extents = tuple(dict.fromkeys(e for op in rest for e in op.result.type.extents))
+        self._points(rest, extents)
+        for op in rest:
+            self.define(("all", op), i32(0))
+
+    def _before(self, ops: Sequence[Op], op: Op) -> list[Op]:
+        """Those of `ops` that `op` is computed from, and that are not computed yet."""
+        wanted = set(self.needed([op]))
+        return [o for o in ops if o in wanted]
+
+    def points(self, extents: Iterable[int | str]) -> Iterator[dict[str, int]]:
+        """The registers of a tile."""
+        names = [str(e) for e in extents]
+        for numbers in product(*[range(self.layout.splits[n].registers) for n in names]):
+            yield dict(zip(names, numbers, strict=True))
+
+    def _points(self, ops: Sequence[Op], extents: tuple[int | str, ...]) -> None:
+        names = dict.fromkeys((*extents, *(e for op in ops for e in op.result.type.extents)))
+        for point in self.points(names):
+            for op in ops:
+                self._element(op, point)
+
+    # -- elements -----------------------------------------------------------------------------------------------------
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        self.scopes.append({})
+        yield
+        self.scopes.pop()
+
+    def lookup(self, key: object) -> Register | None:
+        for scope in reversed(self.scopes):
+            if key in scope:
+                return scope[key]
+        return None
+
+    def define(self, key: object, reg: Register) -> None:
+        self.scopes[-1][key] = reg
+
+    def memo(self, key: object, make: Callable[[], V]) -> V:
+        found = self.lookup(key)
+        if found is None:
+            found = make()
+            self.define(key, found)
+        assert isinstance(found, V)
+        return found
+
+    @staticmethod
+    def key(value: Value, point: Point) -> Key:
+        return value, tuple([point[str(e)] for e in value.type.extents])
+
+    def get(self, value: Value, point: Point) -> Register:
+        """A value's element at a point, which has been computed."""
+        while value.op is not None and value.op.name == "broadcast":
+            value = value.op.operands[0]
+        found = self.lookup(self.key(value, point))
+        assert found is not None, f"{value} is not computed"
+        return found
+
+    def integer(self, value: Value) -> V:
+        """A scalar i64 (or a pointer)."""
+        found = self.lookup((value, ()))
+        if found is None:
+            for op in [*self.needed([value.op] if value.op else []), value.op]:
+                assert op is not None
+                self._element(op, {})
+            found = self.lookup((value, ()))
+        assert isinstance(found, V)
+        return found
+
+    def _element(self, op: Op, point: Point) -> None:
+        """Emit one element of an op."""
+        if op.name == "broadcast" or self.lookup(self.key(op.result, point)) is not None:
+            return
+        t, dtype = self.t, op.result.type.dtype
+        match op.name:
+            case "const":
+                reg: Register = constant(t, op.attrs["value"], dtype)
+            case "program_id":
+                reg = self.places[op.attrs["axis"]]
+            case "dim_start":
+                reg = self.start(op.attrs["dim"])
+            case "dim_extent":
+                reg = self.extents[op.attrs["dim"]]
+            case "iota":
+                (name,) = op.result.type.extents
+                reg = self.position(str(name), point[str(name)])
+            case "cast":
+                reg = convert(t, self.get(op.operands[0], point), op.operands[0].type.dtype, dtype)
+            case "load_view":
+                self._load_view(op, point)
+                return
+            case "load_ptr":
+                reg = self._load_ptr(op, point)
+            case _:
+                args = [self.get(v, point) for v in op.operands]
+                reg = self.combine(op.name, args, [v.type.dtype for v in op.operands], dtype)
+        self.define(self.key(op.result, point), reg)
+
+    def combine(self, name: str, args: Sequence[Register], given: Sequence[str], out: str) -> Register:
+        return math.emit(self.t, name, args, given, out, self.target)
+
+    # -- positions ----------------------------------------------------------------------------------------------------
+    def start(self, dim: str) -> V:
+        """First position of this program's block of a dim."""
+        d = self.kernel.dims[dim]
+        if d.block is None or d.axis is None:
+            return i64(0)
+        axis, block = d.axis, d.block
+        return self.memo(("start", dim), lambda: self.t.bin("mul", self.places[axis], i64(block)))
+
+    def first64(self, dim: str) -> V:
+        """The thread's first position of the present trip."""
+
+        def make() -> V:
+            wide = self.t.cast("zext", self.first[dim], "i64")
+            return self.t.bin("add", wide, self.base[dim]) if dim in self.base else wide
+
+        return self.memo(("first", dim), make)
+
+    def position(self, dim: str, register: int) -> V:
+        offset = self.layout.splits[dim].offset(register)
+        return self.t.bin("add", self.first64(dim), i64(offset)) if offset else self.first64(dim)
+
+    def inside(self, dim: str, register: int) -> V | None:
+        """Whether a register's position is in the tile; None: known to be."""
+        if dim not in self.masked:
+            return None
+        split = self.layout.splits[dim]
+        if self._whole_vectors(dim):
+            register -= register % split.vector
+
+        def make() -> V:
+            t = self.t
+            here = t.bin("add", self.first[dim], i32(split.offset(register)))
+            return t.cmp("slt", here, self.memo(("limit", dim), lambda: self._limit(dim)))
+
+        return self.memo(("inside", dim, register), make)
+
+    def _limit(self, dim: str) -> V:
+        """Positions of the present trip, as an i32."""
+        t, extent = self.t, self.extents[dim]
+        if dim in self.base:
+            extent = t.bin("sub", extent, self.base[dim])
+        # Unbounded extents can exceed 32 bits.
+        extent = t.call("llvm.smin.i64", "i64", [extent, i64(1 << 30)])
+        return t.cast("trunc", extent, "i32")
+
+    def _whole_vectors(self, dim: str) -> bool:
+        """Whether the end of the tile never cuts a vector."""
+        return self.facts.divides_extent(dim, self.layout.splits[dim].vector)
+
+    def mask(self, extents: Iterable[int | str], point: Point) -> V | None:
+        """Whether a point lies in the tile."""
+        found: V | None = None
+        for e in extents:
+            found = both(self.t, found, self.inside(str(e), point[str(e)]))
+        return found
+
+    def writer(self, extents: Iterable[int | str]) -> V | None:
+        """Whether this thread is the one that stores a tile's elements, of all that hold them."""
+        names = set(extents)
+        others = 0
+        for name, split in self.layout.splits.items():
+            if name not in names:
+                others |= (split.threads - 1) << split.shift
+        others |= (self.layout.threads - 1) & ~(self.layout.active - 1)
+        if not others:
+            return None
+        t = self.t
+        return self.memo(("writer", others), lambda: t.cmp("eq", t.bin("and", self.tid, i32(others)), i32(0)))
+
+    # -- loads and stores ---------------------------------------------------------------------------------------------
+    def address(self, op: Op, point: Point) -> V:
+        """The address of a view's element."""
+        t = self.t
+        pointer, _, strides, extents = layout.view(op)
+        size = dtypes.SIZE[pointer.type.dtype]
+        ptr = self.memo(("base", op), lambda: self._base(op))
+        fixed = 0
+        for e, s in zip(extents, strides, strict=True):
+            name = str(e)
+            offset = self.layout.splits[name].offset(point[name])
+            if s.op is not None and s.op.name == "const":
+                fixed += offset * s.op.attrs["value"]
+            elif offset:
+                step = self.memo(
+                    ("step", s, offset, size),
+                    lambda: t.bin("mul", self.integer(s), i64(offset * size)),  # noqa: B023
+                )
+                ptr = at(t, ptr, step)
+        return at(t, ptr, fixed * size)
+
+    def _base(self, op: Op) -> V:
+        """The address of the thread's first element of a view."""
+        t = self.t
+        pointer, offset, strides, extents = layout.view(op)
+        total = self.integer(offset)
+        for e, s in zip(extents, strides, strict=True):
+            if not is_const(s, 0):
+                total = t.bin("add", total, t.bin("mul", self.first64(str(e)), self.integer(s)))
+        nbytes = t.bin("mul", total, i64(dtypes.SIZE[pointer.type.dtype]))
+        return at(t, self.integer(pointer), nbytes)
+
+    def width(self, op: Op) -> int:
+        """Elements along the lane dim that one access of a view moves."""
+        lane = self.layout.lane
+        if lane is None or (lane in self.masked and not self._whole_vectors(lane)):
+            return 1
+        return min(max(1, self.facts.width(op, lane)), self.layout.splits[lane].vector)
+
+    def _load_view(self, op: Op, point: Point) -> None:
+        t, value = self.t, op.result
+        extents, width = value.type.extents, self.width(op)
+        # Along a stride of 0 all registers hold the same.
+        strides = layout.view(op)[2]
+        origin = {str(e): 0 if is_const(s, 0) else point[str(e)] for e, s in zip(extents, strides, strict=True)}
+        if width > 1:
+            origin[str(self.layout.lane)] -= origin[str(self.layout.lane)] % width
+        key = ("loaded", op, *origin.values())
+        found = self.lookup(key)
+        if found is None:
+            values = load(t, self.address(op, origin), value.type.dtype, width, self.mask(extents, origin))
+            for k, reg in enumerate(values):
+                there = {**point, str(self.layout.lane): origin[str(self.layout.lane)] + k} if width > 1 else point
+                self.define(self.key(value, there), reg)
+            self.define(key, values[0])
+        elif width == 1:
+            self.define(self.key(value, point), found)
+        else:
+            raise AssertionError("a vector is loaded once")
+
+    def _load_ptr(self, op: Op, point: Point) -> Register:
+        t, dtype = self.t, op.result.type.dtype
+        index = self.get(op.operands[1], point)
+        assert isinstance(index, V)
+        inside = self.mask(op.result.type.extents, point)
+        given: V | None = None
+        if len(op.operands) > 2:
+            given = parts(self.get(op.operands[2], point))[0]
+        ptr = at(t, self.integer(op.operands[0]), t.bin("mul", index, i64(dtypes.SIZE[dtype])))
+        (found,) = load(t, ptr, dtype, 1, both(t, inside, given))
+        if given is not None:
+            found = select(t, given, found, constant(t, op.attrs.get("other", 0), dtype))
+        return found
+
+    def _effect(self, op: Op) -> None:
+        match op.name:
+            case "store_view":
+                self._store_view(op)
+            case "store_ptr":
+                self._store_ptr(op)
+            case _:
+                self._check(op)
+
+    def _store_view(self, op: Op) -> None:
+        value, extents = op.operands[0], op.operands[0].type.extents
+        if staging.is_crossing(self, op):
+            staging.store_tile(self, op)
+            return
+        writer, lane, width = self.writer(extents), str(self.layout.lane), self.width(op)
+        for point in self.points(extents):
+            if width > 1 and point[lane] % width:
+                continue
+            run = [{**point, lane: point[lane] + k} for k in range(width)] if width > 1 else [point]
+            mask = both(self.t, self.mask(extents, point), writer)
+            store(self.t, [self.get(value, p) for p in run], self.address(op, point), value.type.dtype, mask)
+
+    def _store_ptr(self, op: Op) -> None:
+        t, (value, pointer, index) = self.t, op.operands[:3]
+        extents, dtype = index.type.extents, value.type.dtype
+        for point in self.points(extents):
+            mask = both(t, self.mask(extents, point), self.writer(extents))
+            if len(op.operands) > 3:
+                mask = both(t, mask, parts(self.get(op.operands[3], point))[0])
+            where = self.get(index, point)
+            assert isinstance(where, V)
+            ptr = at(t, self.integer(pointer), t.bin("mul", where, i64(dtypes.SIZE[dtype])))
+            store(t, [self.get(value, point)], ptr, dtype, mask)
+
+    def _check(self, op: Op) -> None:
+        """Record the check's number if it fails anywhere."""
+        if self.errors is None:
+            return
+        t, ok = self.t, op.operands[0]
+        failed: V | None = None
+        for point in self.points(ok.type.extents):
+            (good,) = parts(self.get(ok, point))
+            bad = t.bin("xor", good, V("true", "i1"))
+            mask = self.mask(ok.type.extents, point)
+            bad = bad if mask is None else t.bin("and", bad, mask)
+            failed = bad if failed is None else t.bin("or", failed, bad)
+        assert failed is not None
+        store(t, [i64(self.checks[op])], self.integer(self.errors), "i64", failed)
+
+    # -- loops --------------------------------------------------------------------------------------------------------
+    def alloca(self, ty: str) -> V:
+        """A variable; LLVM makes registers of it."""
+        ref = self.t.fresh("a")
+        self.allocas.append(f"  {ref} = alloca {ty}")
+        return V(ref, "ptr")
+
+    def variable(self, dtype: str) -> list[V]:
+        return [self.alloca(register_type(dtype)) for _ in range(2 if dtype in dtypes.COMPLEX else 1)]
+
+    def read(self, cells: Sequence[V], dtype: str) -> Register:
+        ty = register_type(dtype)
+        return join([self.t.op(f"load {ty}, {c}", ty) for c in cells])
+
+    def write(self, cells: Sequence[V], reg: Register) -> None:
+        for cell, v in zip(cells, parts(reg), strict=True):
+            self.t.line(f"store {v}, {cell}")
+
+    @contextmanager
+    def _nest(self, dims: Sequence[str]) -> Iterator[None]:
+        if not dims:
+            yield
+            return
+        with self.trips(dims[0]), self._nest(dims[1:]):
+            yield
+
+    @contextmanager
+    def trips(self, dim: str) -> Iterator[None]:
+        """Code that is run for each trip over a dim."""
+        t, split = self.t, self.layout.splits[dim]
+        head, body, done = t.new_label("head"), t.new_label("trip"), t.new_label("end")
+        cell = self.alloca("i64")
+        t.line(f"store i64 0, {cell}")
+        t.br(head)
+        t.label(head)
+        position = t.op(f"load i64, {cell}", "i64")
+        t.br_if(t.cmp("slt", position, self.extents[dim]), body, done)
+        t.label(body)
+        self.base[dim] = position
+        self.loops += 1
+        with self.scope():
+            yield
+        self.loops -= 1
+        del self.base[dim]
+        t.line(f"store {t.bin('add', position, i64(split.chunk))}, {cell}")
+        t.br(head)
+        t.label(done)
+
+    # -- the block's threads together ---------------------------------------------------------------------------------
+    def barrier(self) -> None:
+        self.t.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [i32(0)], "convergent nounwind")
+
+    def exchange(self, nbytes: int) -> V:
+        """Shared memory for one exchange between threads; what was there has been read by all."""
+        nbytes = -(-nbytes // 16) * 16
+        limit = 24 << 10
+        if self.loops or self.exchanged + nbytes > limit:
+            self.barrier()
+            self.exchanged = 0
+        where = self.exchanged
+        self.exchanged += nbytes
+        self.shared = max(self.shared, self.exchanged)
+        return at(self.t, V("@shared", "ptr addrspace(3)"), where)

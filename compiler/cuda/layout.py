@@ -1,0 +1,280 @@
+"""How a block's threads share the positions of a kernel's dims.
+
+All tiles of a kernel have one layout.  Each dim is split as
+
+    position = trip * chunk + (high * threads + thread) * vector + low,    chunk = repeat * threads * vector
+
+where a thread holds the elements of all `high` and `low` in registers.  A tile over some of the dims is held alike by
+all threads that differ in the other dims only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from .. import dtypes
+from ..ir import Kernel, Op, Value
+from .target import Target
+
+#: Bytes of the widest access.
+WIDE = 16
+#: Threads of a block that streams, and of one that keeps its elements from pass to pass.
+STREAMING = 512
+RESIDENT = 1024
+#: Threads of a block that walks a dim of unknown extent.
+WALKING = 256
+#: Elements of four bytes that a thread holds at most.
+REGISTERS = 32
+ACROSS = frozenset(("reduce", "argreduce", "scan"))
+VIEWS = frozenset(("load_view", "store_view"))
+
+
+@dataclass(slots=True)
+class Split:
+    """One dim's share: see the module's docstring."""
+
+    vector: int = 1
+    threads: int = 1
+    repeat: int = 1
+    #: The thread's number in this dim is bits [shift, shift + log2(threads)) of its number in the block.
+    shift: int = 0
+    #: Whether there is more than one trip.
+    looped: bool = False
+
+    @property
+    def registers(self) -> int:
+        return self.vector * self.repeat
+
+    @property
+    def chunk(self) -> int:
+        return self.registers * self.threads
+
+    @property
+    def bits(self) -> range:
+        return range(self.shift, self.shift + self.threads.bit_length() - 1)
+
+    def offset(self, register: int) -> int:
+        """Position of a register's element beyond the thread's first one."""
+        high, low = divmod(register, self.vector)
+        return high * self.threads * self.vector + low
+
+
+@dataclass(slots=True)
+class Layout:
+    splits: dict[str, Split]
+    #: The dim whose neighbours are neighbours in memory.
+    lane: str | None
+    #: Dims that some reduction or scan goes along.
+    walked: frozenset[str]
+    #: Threads that hold something of their own, and threads of a block.
+    active: int
+    threads: int
+
+    def looped(self, extents: tuple[int | str, ...]) -> tuple[str, ...]:
+        """Those of the extents that the strips walk over in trips."""
+        return tuple([e for e in extents if isinstance(e, str) and self.splits[e].looped and e in self.walked])
+
+    @property
+    def outer(self) -> list[str]:
+        """Parallel dims that the whole body makes trips over."""
+        return [name for name, s in self.splits.items() if s.looped and name not in self.walked]
+
+
+# -- facts about values and accesses ----------------------------------------------------------------------------------
+def is_const(value: Value, number: int) -> bool:
+    return value.op is not None and value.op.name == "const" and value.op.attrs["value"] == number
+
+
+class Facts:
+    """What is known of a kernel's integers and pointers before it runs."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.aligned = frozenset(kernel.attrs.get("aligned", ()))
+        self._multiples: dict[Value, int] = {}
+
+    def multiple(self, value: Value) -> int:
+        """A divisor of an i64 scalar: 1, 2, 4, 8 or 16."""
+        found = self._multiples.get(value)
+        if found is None:
+            found = self._multiples[value] = self._multiple(value)
+        return found
+
+    def _multiple(self, value: Value) -> int:
+        op = value.op
+        if op is None:
+            return 16 if value.name in self.aligned else 1
+        match op.name:
+            case "const":
+                return gcd(op.attrs["value"], 16)
+            case "dim_start":
+                return gcd(self.kernel.dims[op.attrs["dim"]].block or 16, 16)
+            case "add" | "subtract":
+                return gcd(*(self.multiple(v) for v in op.operands))
+            case "multiply":
+                a, b = (self.multiple(v) for v in op.operands)
+                return min(16, a * b)
+        return 1
+
+    def divides_extent(self, dim: str, vector: int) -> bool:
+        """Whether every program's extent of a dim is a multiple of `vector`."""
+        d = self.kernel.dims[dim]
+        return self.multiple(d.size) % vector == 0 and (d.block or 0) % vector == 0
+
+    def width(self, op: Op, lane: str) -> int:
+        """Elements along `lane` that a view can access at once; 0 where they are no neighbours."""
+        pointer, offset, strides, extents = view(op)
+        if lane not in extents:
+            return 0
+        if not is_const(strides[extents.index(lane)], 1):
+            return 0
+        size = dtypes.SIZE[pointer.type.dtype]
+        if pointer.name not in self.aligned:
+            return 1
+        step = gcd(self.multiple(offset), *(self.multiple(s) for e, s in zip(extents, strides) if e != lane))
+        return max(1, min(WIDE // size, step))
+
+
+def view(op: Op) -> tuple[Value, Value, tuple[Value, ...], tuple[int | str, ...]]:
+    """(pointer, offset, strides, extents) of a load_view or store_view."""
+    if op.name == "load_view":
+        rest, extents = op.operands, op.result.type.extents
+    else:
+        rest, extents = op.operands[1:], op.operands[0].type.extents
+    return rest[0], rest[1], rest[2 : 2 + len(extents)], extents
+
+
+def bucket(kernel: Kernel, dim: str) -> int | None:
+    """A power of two that the dim's extent does not exceed, if one is known."""
+    d = kernel.dims[dim]
+    return d.block if d.block is not None else d.bucket
+
+
+def _weight(op: Op) -> int:
+    pointer, _, _, extents = view(op)
+    return dtypes.SIZE[pointer.type.dtype] * 64 ** len(extents) * (3 if op.name == "store_view" else 2)
+
+
+def _lane(kernel: Kernel, views: list[Op]) -> str | None:
+    score: dict[str, int] = {}
+    for op in views:
+        _, _, strides, extents = view(op)
+        for e, s in zip(extents, strides, strict=True):
+            if isinstance(e, str) and is_const(s, 1):
+                score[e] = score.get(e, 0) + _weight(op)
+    return max(score, key=lambda e: score[e]) if score else next(reversed(kernel.dims), None)
+
+
+def _vector(facts: Facts, views: list[Op], lane: str) -> int:
+    """Neighbours along the lane dim that a thread holds."""
+    wide, narrow, vector = 0, 0, 1
+    largest = 1
+    for op in views:
+        width = facts.width(op, lane)
+        size = dtypes.SIZE[view(op)[0].type.dtype]
+        if lane in view(op)[3]:
+            largest = max(largest, size)
+        if width > 1:
+            wide += _weight(op)
+            vector = max(vector, width)
+        elif width == 1 and size < WIDE:
+            narrow += _weight(op)
+    if narrow >= wide:
+        return 1
+    return max(1, min(vector, 2 * WIDE // largest))
+
+
+def _passes(kernel: Kernel) -> int:
+    """The largest number of reductions on a path."""
+    depth: dict[Value, int] = {}
+    for op in kernel.walk():
+        below = max([depth.get(v, 0) for v in op.operands], default=0)
+        for v in op.results:
+            depth[v] = below + (op.name in ("reduce", "argreduce"))
+    stores = [depth.get(op.operands[0], 0) for op in kernel.walk() if op.name in ("store_view", "store_ptr")]
+    # A reduction whose result is stored as it is makes one pass.
+    tiles = [
+        depth.get(v, 0)
+        for op in kernel.walk()
+        for v in op.operands
+        if v.type.extents and not set(v.type.extents).isdisjoint(_walked(kernel))
+    ]
+    return 1 + max(tiles, default=0) if tiles else max(stores, default=0)
+
+
+def _walked(kernel: Kernel) -> frozenset[str]:
+    found: set[str] = set()
+    for op in kernel.walk():
+        if op.name in ACROSS:
+            extents = op.operands[0].type.extents
+            dims = (op.attrs["dim"],) if op.name == "scan" else op.attrs["dims"]
+            found.update(str(extents[d]) for d in dims)
+    return frozenset(found)
+
+
+def _floor(n: int) -> int:
+    return 1 << (max(n, 1).bit_length() - 1)
+
+
+def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
+    """The layout of a kernel."""
+    views = [op for op in kernel.walk() if op.name in VIEWS]
+    walked = _walked(kernel)
+    sizes = {name: bucket(kernel, name) for name in kernel.dims}
+    lane = _lane(kernel, views)
+    splits = {name: Split() for name in kernel.dims}
+    if lane is None:
+        return Layout(splits, None, walked, 1, target.warp)
+    vector = min(_vector(facts, views, lane), sizes[lane] or 16)
+    splits[lane].vector = vector
+    # Innermost first; scans go along registers rather than threads.
+    scanned = {op.operands[0].type.extents[op.attrs["dim"]] for op in kernel.walk() if op.name == "scan"}
+    order = [lane, *sorted((n for n in reversed(kernel.dims) if n != lane), key=lambda n: n in scanned)]
+    width = max([dtypes.SIZE[view(op)[0].type.dtype] for op in views], default=8)
+    several = _passes(kernel) > 1
+    goal = max(vector, min(16, (64 if several else 32) // width))
+    limit = REGISTERS * 4 // max(4, width)
+    bounded = 1
+    for size in sizes.values():
+        bounded *= size or 1
+    unbounded = [n for n in order if sizes[n] is None]
+    most = RESIDENT if several else STREAMING
+    threads = min(most, max(target.warp, _floor(bounded // goal)))
+    if unbounded:
+        threads = WALKING
+    # Threads go to the inner dims first.
+    left, shift = threads, 0
+    for name in order:
+        split, size = splits[name], sizes[name]
+        split.threads = left if size is None else min(left, max(1, size // split.vector))
+        split.shift = shift
+        shift += split.threads.bit_length() - 1
+        left //= split.threads
+        if size is not None:
+            split.repeat = max(1, size // (split.threads * split.vector))
+        else:
+            split.looped = True
+    _limit(splits, order, walked, limit, goal)
+    while unbounded and _elements(splits) * 2 <= goal:
+        splits[unbounded[0]].repeat *= 2
+    active = 1 << shift
+    return Layout(splits, lane, walked, active, max(active, target.warp))
+
+
+def _elements(splits: dict[str, Split]) -> int:
+    n = 1
+    for split in splits.values():
+        n *= split.registers
+    return n
+
+
+def _limit(splits: dict[str, Split], order: list[str], walked: frozenset[str], limit: int, goal: int) -> None:
+    """Make trips over dims, walked and outer ones first, until a thread holds few enough elements."""
+    for name in sorted(reversed(order), key=lambda n: n not in walked):
+        split = splits[name]
+        if _elements(splits) <= limit:
+            break
+        while split.repeat > 1 and _elements(splits) > goal:
+            split.repeat //= 2
+            split.looped = True

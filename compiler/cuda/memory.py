@@ -1,0 +1,168 @@
+"""Loads and stores of consecutive elements in up to 16 bytes at once, in global and shared memory, with or without a
+predicate.
+
+A predicated access is one predicated instruction, so that code around it stays straight: many loads are in flight
+together.  What is not loaded is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import dtypes
+from ..llvm.convert import Register, from_memory, memory_type, to_memory
+from ..llvm.text import Text, V
+
+GLOBAL = "ptr addrspace(1)"
+SHARED = "ptr addrspace(3)"
+_SPACES = {GLOBAL: "global", SHARED: "shared"}
+
+
+def i64(value: int) -> V:
+    return V(str(value), "i64")
+
+
+def i32(value: int) -> V:
+    return V(str(value), "i32")
+
+
+def parts(reg: Register) -> tuple[V, ...]:
+    """The value's one or two LLVM values."""
+    return (reg,) if isinstance(reg, V) else reg
+
+
+def join(values: Sequence[V]) -> Register:
+    """The inverse of `parts`."""
+    return values[0] if len(values) == 1 else (values[0], values[1])
+
+
+def select(t: Text, mask: V, a: Register, b: Register) -> Register:
+    return join([t.select(mask, x, y) for x, y in zip(parts(a), parts(b), strict=True)])
+
+
+def both(t: Text, a: V | None, b: V | None) -> V | None:
+    """The conjunction of two conditions; None is True."""
+    if a is None or b is None:
+        return a if b is None else b
+    return t.bin("and", a, b)
+
+
+def at(t: Text, base: V, nbytes: V | int) -> V:
+    """The address `nbytes` after `base`."""
+    if nbytes == 0:
+        return base
+    offset = i64(nbytes) if isinstance(nbytes, int) else nbytes
+    return t.op(f"getelementptr i8, {base}, {offset}", base.ty)
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+# An access moves 1, 2, 4 or 8 words of one LLVM type: i8 and i16 (alone), i32 or i64.
+def _word(dtype: str, nbytes: int) -> tuple[str, int]:
+    size = dtypes.SIZE[dtypes.PART.get(dtype, dtype)]
+    word = max(size, min(4, nbytes))
+    return f"i{8 * word}", nbytes // word
+
+
+def load(t: Text, ptr: V, dtype: str, n: int, mask: V | None = None) -> list[Register]:
+    """n consecutive elements at an address that is a multiple of their joint size."""
+    word, count = _word(dtype, n * dtypes.SIZE[dtype])
+    words = _load_words(t, ptr, word, count) if mask is None else _load_masked(t, ptr, word, count, mask)
+    return _unpack(t, words, dtype, n)
+
+
+def store(t: Text, values: Sequence[Register], ptr: V, dtype: str, mask: V | None = None) -> None:
+    """Store consecutive elements to an address that is a multiple of their joint size."""
+    word, count = _word(dtype, len(values) * dtypes.SIZE[dtype])
+    words = _pack(t, values, dtype, word)
+    assert len(words) == count
+    if mask is None:
+        _store_words(t, words, ptr)
+    else:
+        _store_masked(t, words, ptr, mask)
+
+
+def _load_words(t: Text, ptr: V, word: str, count: int) -> list[V]:
+    nbytes = count * int(word[1:]) // 8
+    if count == 1:
+        return [t.load(ptr, word, nbytes)]
+    whole = t.load(ptr, f"<{count} x {word}>", nbytes)
+    return [t.extract(whole, k) for k in range(count)]
+
+
+def _store_words(t: Text, words: list[V], ptr: V) -> None:
+    word, count = words[0].ty, len(words)
+    whole = words[0]
+    if count > 1:
+        whole = V("poison", f"<{count} x {word}>")
+        for k, w in enumerate(words):
+            whole = t.insert(whole, w, k)
+    t.store(whole, ptr, count * int(word[1:]) // 8)
+
+
+def _operands(first: int, count: int) -> str:
+    names = ", ".join(f"${first + k}" for k in range(count))
+    return f"{{{names}}}" if count > 1 else names
+
+
+def _access(word: str, count: int) -> str:
+    return (f"v{count}." if count > 1 else "") + f"b{word[1:]}"
+
+
+def _load_masked(t: Text, ptr: V, word: str, count: int, mask: V) -> list[V]:
+    # There are no registers of 8 bits.
+    held = "i16" if word == "i8" else word
+    letter, width = {"i16": ("h", 16), "i32": ("r", 32), "i64": ("l", 64)}[held]
+    zeros = " ".join(f"mov.b{width} ${k}, 0;" for k in range(count))
+    space = _SPACES[ptr.ty]
+    text = f"{zeros} @${count + 1} ld.{space}.{_access(word, count)} {_operands(0, count)}, [${count}];"
+    constraints = ",".join([f"=&{letter}"] * count + [_letter(ptr), "b"])
+    ty = held if count == 1 else "{" + ", ".join([held] * count) + "}"
+    found = t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({ptr}, {mask})', ty)
+    words = [found] if count == 1 else [t.op(f"extractvalue {found}, {k}", held) for k in range(count)]
+    return [t.cast("trunc", w, word) for w in words]
+
+
+def _store_masked(t: Text, words: list[V], ptr: V, mask: V) -> None:
+    word, count = words[0].ty, len(words)
+    if word == "i8":
+        words = [t.cast("zext", w, "i16") for w in words]
+    letter = {"i8": "h", "i16": "h", "i32": "r", "i64": "l"}[word]
+    text = f"@${count + 1} st.{_SPACES[ptr.ty]}.{_access(word, count)} [${count}], {_operands(0, count)};"
+    constraints = ",".join([letter] * count + [_letter(ptr), "b"]) + ",~{memory}"
+    t.line(f'call void asm sideeffect "{text}", "{constraints}"({", ".join(map(str, words))}, {ptr}, {mask})')
+
+
+def _letter(ptr: V) -> str:
+    return "l"
+
+
+# -- elements in words ------------------------------------------------------------------------------------------------
+def _unpack(t: Text, words: list[V], dtype: str, n: int) -> list[Register]:
+    elem = memory_type(dtype)
+    size = dtypes.SIZE[dtypes.PART.get(dtype, dtype)]
+    pieces: list[V] = []
+    for w in words:
+        count = int(w.ty[1:]) // 8 // size
+        if count == 1:
+            pieces.append(t.cast("bitcast", w, elem))
+        else:
+            lanes = t.op(f"bitcast {w} to <{count} x {elem}>", f"<{count} x {elem}>")
+            pieces += [t.extract(lanes, k) for k in range(count)]
+    if dtype in dtypes.COMPLEX:
+        return [(pieces[k], pieces[k + 1]) for k in range(0, 2 * n, 2)]
+    return [from_memory(t, p, dtype) for p in pieces]
+
+
+def _pack(t: Text, values: Sequence[Register], dtype: str, word: str) -> list[V]:
+    pieces = [p for v in values for p in parts(to_memory(t, v, dtype))]
+    size = dtypes.SIZE[dtypes.PART.get(dtype, dtype)]
+    count = int(word[1:]) // 8 // size
+    if count == 1:
+        return [t.cast("bitcast", p, word) for p in pieces]
+    words: list[V] = []
+    for k in range(0, len(pieces), count):
+        whole = V("poison", f"<{count} x {pieces[0].ty}>")
+        for lane in range(count):
+            whole = t.insert(whole, pieces[k + lane], lane)
+        words.append(t.op(f"bitcast {whole} to {word}", word))
+    return words

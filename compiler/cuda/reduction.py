@@ -1,0 +1,224 @@
+"""Reductions: a thread's registers, then the threads of a warp by shuffles, then the warps through shared memory.
+
+Every thread gets the result.  The order of all operations is fixed by the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .. import dtypes, ops
+from ..ir import Op
+from ..llvm.convert import Register, constant, convert
+from ..llvm.text import Text, V
+from .memory import at, i32, i64, join, load, parts, select, store
+
+if TYPE_CHECKING:
+    from .codegen import Codegen
+
+LAST = 2**63 - 1
+FULL = -1
+State = list[Register]
+
+
+class Reduction:
+    """One `reduce` or `argreduce`.
+
+    Its state is the accumulator and, for an argreduce, the winner's index.
+    """
+
+    def __init__(self, code: Codegen, op: Op) -> None:
+        self.code = code
+        self.op = op
+        row = ops.TABLE[op.attrs["kind"]]
+        assert row.combine is not None and row.identity is not None
+        self.dtypes, self.combiner = state_types(op), row.combine
+        self.identity = [row.identity(self.dtypes[0]), LAST][: len(self.dtypes)]
+        self.extents = op.operands[0].type.extents
+        self.reduced = [str(self.extents[d]) for d in op.attrs["dims"]]
+        self.kept = op.result.type.extents
+        #: By the registers of the operand: variables that survive trips, or this strip's values.
+        self.cells: dict[tuple[int, ...], list[list[V]]] | None = None
+        self.values: dict[tuple[int, ...], State] = {}
+
+    def neutral(self) -> State:
+        return [constant(self.code.t, x, d) for x, d in zip(self.identity, self.dtypes, strict=True)]
+
+    def join(self, a: State, b: State) -> State:
+        """The state of a's elements and b's together."""
+        if self.op.name == "reduce":
+            d = self.dtypes[0]
+            return [self.code.combine(self.combiner, [a[0], b[0]], [d, d], d)]
+        better = self._better(a, b)
+        return [select(self.code.t, better, y, x) for x, y in zip(a, b, strict=True)]
+
+    def _better(self, a: State, b: State) -> V:
+        """Where b beats a: a NaN beats numbers, then the extreme value, then the lower index."""
+        code, t, dtype = self.code, self.code.t, self.dtypes[0]
+
+        def compare(name: str, *x: Register) -> V:
+            return parts(code.combine(name, x, [dtype] * len(x), "bool"))[0]
+
+        def invert(x: V) -> V:
+            return t.bin("xor", x, V("true", "i1"))
+
+        beyond = compare("greater" if self.op.attrs["kind"] == "argmax" else "less", b[0], a[0])
+        level = compare("equal", a[0], b[0])
+        if dtype in dtypes.FLOAT or dtype in dtypes.COMPLEX:
+            nan_a, nan_b = compare("isnan", a[0]), compare("isnan", b[0])
+            # Where a part is NaN a complex comparison may still say something.
+            beyond = t.bin("or", t.bin("and", nan_b, invert(nan_a)), t.bin("and", beyond, invert(nan_a)))
+            level = t.bin("or", level, t.bin("and", nan_a, nan_b))
+        ia, ib = parts(a[1])[0], parts(b[1])[0]
+        return t.bin("or", beyond, t.bin("and", level, t.cmp("slt", ib, ia)))
+
+    # -- in this order ------------------------------------------------------------------------------------------------
+    def open(self) -> None:
+        """Before trips: set the accumulators up."""
+        code = self.code
+        self.cells = {}
+        for point in code.points(self.extents):
+            cells = self.cells[tuple(point.values())] = [code.variable(d) for d in self.dtypes]
+            for cell, reg in zip(cells, self.neutral(), strict=True):
+                code.write(cell, reg)
+
+    def update(self) -> None:
+        """Take in the elements of this trip."""
+        code, t = self.code, self.code.t
+        for point in code.points(self.extents):
+            state = [
+                convert(t, code.get(v, point), v.type.dtype, d)
+                for v, d in zip(self.op.operands, self.dtypes, strict=True)
+            ]
+            mask = code.mask(self.reduced, point)
+            if mask is not None:
+                state = [select(t, mask, x, y) for x, y in zip(state, self.neutral(), strict=True)]
+            key = tuple(point.values())
+            if self.cells is None:
+                self.values[key] = state
+                continue
+            old = [code.read(cell, d) for cell, d in zip(self.cells[key], self.dtypes, strict=True)]
+            for cell, reg in zip(self.cells[key], self.join(old, state), strict=True):
+                code.write(cell, reg)
+
+    def fold(self) -> list[State]:
+        """After the trips: the thread's state at each register of the result."""
+        code = self.code
+        if self.cells is not None:
+            for key, cells in self.cells.items():
+                self.values[key] = [code.read(cell, d) for cell, d in zip(cells, self.dtypes, strict=True)]
+        places = [k for k, e in enumerate(self.extents) if e not in self.reduced]
+        rows: dict[tuple[int, ...], list[State]] = {}
+        for key, state in self.values.items():
+            rows.setdefault(tuple([key[k] for k in places]), []).append(state)
+        folded: list[State] = []
+        for states in rows.values():
+            while len(states) > 1:
+                odd = states[len(states) & ~1 :]
+                states = [self.join(a, b) for a, b in zip(states[::2], states[1::2])] + odd
+            folded.append(states[0])
+        return folded
+
+
+def state_types(op: Op) -> list[str]:
+    """The dtypes of a reduction's or scan's state: narrow floats accumulate in f32."""
+    dtype = op.operands[0].type.dtype
+    row = ops.TABLE[op.attrs["kind"]]
+    if dtype in ("f16", "bf16") and row.combine in ("add", "multiply"):
+        dtype = "f32"
+    return [dtype, "i64"] if op.name == "argreduce" else [dtype]
+
+
+def finish(code: Codegen, reductions: Sequence[Reduction]) -> None:
+    """Join the threads' states and define the results.  Reductions that end together share barriers."""
+    folded = [(r, r.fold()) for r in reductions]
+    pending: list[tuple[Reduction, list[State], list[V]]] = []
+    for r, states in folded:
+        bits = [b for name in r.reduced for b in code.layout.splits[name].bits]
+        for bit in (b for b in bits if b < 5):
+            states[:] = [r.join(s, [shuffle(code.t, "bfly", x, i32(1 << bit)) for x in s])
+                         for s in states]  # fmt: skip
+        high = [b for b in bits if b >= 5]
+        if high:
+            pending.append((r, states, [i32(b) for b in high]))
+    _across_warps(code, pending)
+    for r, states in folded:
+        for point, state in zip(code.points(r.kept), states, strict=True):
+            value = r.op.result
+            code.define(code.key(value, point), convert(code.t, state[-1], r.dtypes[-1], value.type.dtype))
+        code.define(("all", r.op), i32(0))
+
+
+def _across_warps(code: Codegen, pending: Sequence[tuple[Reduction, list[State], list[V]]]) -> None:
+    """Every warp leaves its states in shared memory and reads those of the warps that it is joined with."""
+    # As many states at once as shared memory has room for.
+    jobs = [(r, s, k, [int(b.ref) for b in high]) for r, s, high in pending for k in range(len(s))]
+    t = code.t
+    while jobs:
+        batch, total = [], 0
+        for job in jobs:
+            size = sum(dtypes.SIZE[d] for d in job[0].dtypes) * code.layout.threads
+            if batch and total + size > 8 << 10:
+                break
+            batch.append(job)
+            total += size
+        jobs = jobs[len(batch) :]
+        base = code.exchange(total)
+        places: list[list[V]] = []
+        offset = 0
+        for r, states, k, _ in batch:
+            mine: list[V] = []
+            for reg, d in zip(states[k], r.dtypes, strict=True):
+                area = at(t, base, offset)
+                mine.append(area)
+                offset += dtypes.SIZE[d] * code.layout.threads
+                store(t, [reg], slot(code, area, code.tid, d), d)
+            places.append(mine)
+        code.barrier()
+        for (r, states, k, high), mine in zip(batch, places, strict=True):
+            mask = sum(1 << b for b in high)
+            origin = t.bin("and", code.tid, i32(~mask))
+            found: list[State] = []
+            for h in range(1 << len(high)):
+                there = sum(1 << b for i, b in enumerate(high) if h >> i & 1)
+                found.append([
+                    load(t, at(t, slot(code, area, origin, d), there * dtypes.SIZE[d]), d, 1)[0]
+                    for area, d in zip(mine, r.dtypes, strict=True)
+                ])  # fmt: skip
+            while len(found) > 1:
+                found = [r.join(a, b) for a, b in zip(found[::2], found[1::2], strict=True)]
+            states[k] = found[0]
+
+
+def slot(code: Codegen, area: V, number: V, dtype: str) -> V:
+    t = code.t
+    return at(t, area, t.cast("zext", t.bin("mul", number, i32(dtypes.SIZE[dtype])), "i64"))
+
+
+# -- shuffles ---------------------------------------------------------------------------------------------------------
+def shuffle(t: Text, kind: str, reg: Register, operand: V) -> Register:
+    """Another thread's value: "bfly": of the thread whose number differs by xor; "up": of `operand` threads before;
+    "idx": of thread `operand` of the warp."""
+    return join([_shuffle(t, kind, v, operand) for v in parts(reg)])
+
+
+def _shuffle(t: Text, kind: str, v: V, operand: V) -> V:
+    ty = v.ty
+    if ty in ("double", "i64"):
+        bits = t.cast("bitcast", v, "i64")
+        low = _shuffle(t, kind, t.cast("trunc", bits, "i32"), operand)
+        high = _shuffle(t, kind, t.cast("trunc", t.bin("lshr", bits, i64(32)), "i32"), operand)
+        wide = t.bin("or", t.cast("zext", low, "i64"), t.bin("shl", t.cast("zext", high, "i64"), i64(32)))
+        return t.cast("bitcast", wide, ty)
+    if ty == "float":
+        word = t.cast("bitcast", v, "i32")
+    else:
+        word = t.cast("zext", v, "i32")
+    clamp = i32(0 if kind == "up" else 31)
+    name = f"llvm.nvvm.shfl.sync.{kind}.i32"
+    found = t.call(name, "i32", [i32(FULL), word, operand, clamp], "convergent nounwind")
+    if ty == "float":
+        return t.cast("bitcast", found, "float")
+    return t.cast("trunc", found, ty) if ty != "i32" else found
+
