@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import export, flush, indexing
-from .compiler.expr import BUFFER, SCALAR, UPDATE, Expr, Shape, broadcast, contiguous_strides, node, view
+from . import dlpack, export, flush, indexing, transfer
+from .compiler.expr import BUFFER, SCALAR, UPDATE, Expr, Shape, apart, broadcast, contiguous_strides, node, view
 from .compiler.ops import TABLE, Op, resolve
 from .dtypes import canonical, real_type
-from .operands import assigned, broadcast_shapes, cast, constant, elementwise, is_operand
+from .operands import assigned, broadcast_shapes, cast, constant, elementwise, is_operand, placed
 from .runtime.config import config
-from .runtime.device import CPU, Device
+from .runtime.device import CPU, Device, default_device
 
 #: Depth of a recorded graph at which it is computed unasked.
 LIMIT = config.max_pending
@@ -372,6 +372,10 @@ class Array:
             storage = self._storage
             base = self._expr if storage is None else storage.expr
             assert base is not None
+            if value.device is not base.device:
+                if value.device is not None and base.device is not None:
+                    raise ValueError(apart("assignment", base.device, value.device))
+                value = placed(value, base.device)
             if storage is not None and storage.export is not None and export.write(storage, offset, strides, value):
                 return
             if shape == base.shape and offset == 0 and strides == contiguous_strides(shape):
@@ -387,7 +391,11 @@ class Array:
 
     def _fill(self, value: Expr, op: Op | None = None, casting: Any = "same_kind") -> None:
         """Replace the whole array by the result of `op` (an `out=` or in-place operation)."""
-        shape, dtype = self.shape, self.dtype
+        shape, dtype, device = self.shape, self.dtype, self._device()
+        if value.device is not device:
+            if value.device is not None and device is not None:
+                raise ValueError(apart(op.name if op else "assignment", device, value.device))
+            value = placed(value, device)
         if value.shape != shape and broadcast_shapes(value.shape, shape) == shape:
             value = broadcast(value, shape)
         if value.shape != shape:
@@ -420,6 +428,9 @@ class Array:
                 return e
             flush.evaluate([e])
         return e if storage is None else self._read()
+
+    def _is_readonly(self) -> bool:
+        return self._storage is not None and self._readonly
 
     def _is_small_window(self) -> bool:
         """Whether this is a small part of a large array that is not computed yet."""
@@ -474,10 +485,15 @@ class Array:
         """Bytes from one element to the next along each axis."""
         return tuple(s * self.itemsize for s in self._window()[1])
 
+    def _device(self) -> Device | None:
+        """Where the value belongs; None if it is made of host values alone and not computed yet."""
+        e = self._expr
+        return self._storage.expr.device if e is None else e.device  # type: ignore[union-attr]
+
     @property
     def device(self) -> Device:
         """Where the array lives."""
-        return CPU
+        return self._device() or default_device()
 
     @property
     def T(self) -> Array:
@@ -503,7 +519,7 @@ class Array:
     @real.setter
     def real(self, value: Any) -> None:
         if self.dtype.kind == "c":
-            part = assigned(value, real_type(self.dtype), self.shape)
+            part = assigned(value, real_type(self.dtype), self.shape, self.device)
             self._fill(elementwise(TABLE["complex"], Array(part), self.imag)._read())
         else:
             self[...] = value
@@ -517,7 +533,7 @@ class Array:
     def imag(self, value: Any) -> None:
         if self.dtype.kind != "c":
             raise TypeError("array does not have imaginary part to set")
-        part = assigned(value, real_type(self.dtype), self.shape)
+        part = assigned(value, real_type(self.dtype), self.shape, self.device)
         self._fill(elementwise(TABLE["complex"], self.real, Array(part))._read())
 
     @property
@@ -528,11 +544,19 @@ class Array:
         return iter(reshape(self, (-1,)))
 
     def to_device(self, device: Device | str, /, *, stream: Any = None) -> Array:
-        """The array on a device: itself if it is there."""
-        if stream is not None:
-            raise ValueError("the CPU has no streams")
-        Device(device)
-        return self
+        """The array on a device: itself if it is there, else a copy.
+
+        Parameters
+        ----------
+        device : Device or str
+        stream : int, optional
+            Handle of a stream of the target (of the source, if the target is the CPU) that may use the result as soon
+            as it gets there; None: whoever uses it by way of this library.
+        """
+        to = Device(device)
+        if self.device is to and stream is None:
+            return self
+        return transfer.to_device(self, to, stream)
 
     # -- indexing -----------------------------------------------------------------------------------------------------
     def __getitem__(self, key: Any) -> Array:
@@ -595,6 +619,8 @@ class Array:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy:
             return np.array(self._host(), dtype)
+        if copy is False and self.device is not CPU:
+            raise ValueError(f"an array on {self.device} cannot become a NumPy array without a copy")
         if dtype is not None and np.dtype(dtype) != self.dtype:
             if copy is False:
                 raise ValueError("a change of dtype needs a copy")
@@ -604,11 +630,20 @@ class Array:
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
     ) -> Any:
+        if self.device is not CPU:
+            return transfer.to_dlpack(self, stream, max_version, dl_device, copy)
         source = self._host().copy() if copy else export.writable(self)
         return source.__dlpack__(max_version=max_version, dl_device=dl_device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        device = self.device
+        return (dlpack.CPU if device is CPU else dlpack.CUDA, device.index)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.device is CPU:
+            raise AttributeError("an array on the CPU has no __cuda_array_interface__")
+        return transfer.interface(self)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         from .interop import array_ufunc
@@ -675,10 +710,12 @@ class Array:
         """The array with its elements cast to another type."""
         to = canonical(dtype)
         if to == self.dtype:
-            return self.copy() if copy else self
+            result = self.copy() if copy else self
+            return result if device is None else result.to_device(device)
         if casting != "unsafe" and not np.can_cast(self.dtype, to, casting):
             raise TypeError(f"Cannot cast array data from {self.dtype!r} to {to!r} according to the rule {casting!r}")
-        return lazy(cast(self._read(), to))
+        result = lazy(cast(self._read(), to))
+        return result if device is None else result.to_device(device)
 
     def block_until_ready(self) -> Array:
         """Compute the array; returns it."""

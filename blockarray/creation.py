@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from . import transfer
 from .array import Array
-from .compiler.expr import broadcast, iota, scalar
+from .compiler.expr import Expr, broadcast, iota, scalar
 from .compiler.ops import TABLE
 from .dtypes import bfloat16, bool_, canonical, float16, float32, float64, int64, operand_type, result_type
 from .elementwise import cast_to
@@ -22,10 +23,11 @@ from .operands import (
     elementwise,
     from_numpy,
     holds_array,
+    placed,
     shape_tuple,
     to_numpy,
 )
-from .runtime.device import Device
+from .runtime.device import CPU, Device, default_device
 
 __all__ = [
     "asarray", "array", "asanyarray", "ascontiguousarray", "copy", "astype", "from_dlpack", "frombuffer", "fromiter",
@@ -35,10 +37,21 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _on(device: Any) -> None:
-    """Check that a device exists."""
-    if device is not None:
-        Device(device)
+def _place(device: Any) -> Device:
+    """The device that a `device=` argument means."""
+    return default_device() if device is None else Device(device)
+
+
+def _shared(device: Any, *operands: Any) -> Device:
+    """The device that a `device=` argument means; by default that of the operands which are on one."""
+    found = [x.device for x in operands if isinstance(x, Array)] if device is None else []
+    return found[0] if found else _place(device)
+
+
+def _put(e: Expr, device: Device) -> Array:
+    """An Array on a device of a value that may belong to none yet."""
+    e = placed(e, device)
+    return Array(e if e.device is device else transfer.move(e, device))
 
 
 def asarray(
@@ -54,39 +67,45 @@ def asarray(
     order : {"C", "K", "A", "F"}, optional
         Has no effect.
     device : Device or str, optional
+        Where the result is wanted; by default where `a` is if it is on a device, else the default device.
     copy : bool, optional
-        NumPy arrays are copied unless it is False; an Array is only copied if it is True.
+        NumPy arrays are copied unless it is False; an Array is only copied if it is True, or if it is elsewhere.
 
     Returns
     -------
     Array
     """
-    _on(device)
     to = None if dtype is None else canonical(dtype)
     if isinstance(a, Array):
+        target = None if device is None or a.device is Device(device) else Device(device)
+        if copy is False and (target is not None or (to is not None and to != a.dtype)):
+            raise ValueError("a change of dtype or device needs a copy")
         if to is not None and to != a.dtype:
-            if copy is False:
-                raise ValueError("a change of dtype needs a copy")
-            return a.astype(to)
-        return a.copy() if copy else a
+            a = a.astype(to)
+        elif copy and target is None:
+            a = a.copy()
+        return a if target is None else a.to_device(target)
+    if (kind := transfer.exporter(a)) is not None:
+        return asarray(transfer.adopt(a, kind, copy), dtype, device=device, copy=copy if copy is False else None)
+    target = _place(device)
     if copy is False:
         from .export import adopt
 
         if type(a) in SCALARS or isinstance(a, list | tuple | np.generic):
             raise ValueError("this cannot become an Array without a copy")
         x = a if isinstance(a, np.ndarray) else np.from_dlpack(a) if hasattr(a, "__dlpack__") else np.asarray(a)
-        if to is not None and x.dtype != to:
-            raise ValueError("a change of dtype needs a copy")
+        if (to is not None and x.dtype != to) or (device is not None and target is not CPU):
+            raise ValueError("a change of dtype or device needs a copy")
         return adopt(x)
     if type(a) in SCALARS and to is not None:
         if (to.kind in "iu" and type(a) is complex) or (to.kind not in "cb" and type(a) is complex):
             raise TypeError(f"cannot convert a complex number to {to}")
-        return Array(scalar(np.asarray(a, to)[()], to))
-    if to is not None and not isinstance(a, np.ndarray) and isinstance(a, list | tuple):
-        e = as_expr(a) if holds_array(a) else from_numpy(to_numpy(a, to))
-        return Array(cast(e, to))
-    e = as_expr(a)
-    return Array(e if to is None else cast(e, to))
+        return Array(scalar(np.asarray(a, to)[()], to, target))
+    if to is not None and not isinstance(a, np.ndarray) and isinstance(a, list | tuple) and not holds_array(a):
+        e = from_numpy(to_numpy(a, to))
+    else:
+        e = as_expr(a)
+    return _put(e if to is None else cast(e, to), target if device is not None or e.device is None else e.device)
 
 
 def array(
@@ -115,8 +134,7 @@ ascontiguousarray = asanyarray
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
     """The array with its elements cast to another type."""
-    _on(device)
-    return as_array(x).astype(dtype, copy=copy)
+    return as_array(x).astype(dtype, copy=copy, device=device)
 
 
 def copy(a: Any, order: Any = "K", subok: bool = False) -> Array:
@@ -126,10 +144,11 @@ def copy(a: Any, order: Any = "K", subok: bool = False) -> Array:
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
     """An Array of the elements of another library's array; shares its memory only if `copy` is False."""
-    _on(device)
     if isinstance(x, Array):
-        return x.copy() if copy else x
-    return asarray(np.from_dlpack(x), copy=False if copy is False else None)
+        return asarray(x, device=device, copy=copy)
+    if (kind := transfer.exporter(x)) is not None:
+        return asarray(transfer.adopt(x, kind, copy), device=device)
+    return asarray(np.from_dlpack(x), device=device, copy=False if copy is False else None)
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
@@ -152,51 +171,57 @@ def full(
     shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None
 ) -> Array:
     """An array of one value."""
-    _on(device)
+    target = _place(device)
     shape = shape_tuple(shape)
     if type(fill_value) in SCALARS:
         to = canonical(type(fill_value) if dtype is None else dtype)
         if type(fill_value) is float and to.kind in "iu":
-            return Array(broadcast(cast(scalar(fill_value, float64), to), shape))
-        return Array(constant(np.asarray(fill_value, to)[()], to, shape))
+            return Array(broadcast(cast(scalar(fill_value, float64, target), to), shape))
+        return Array(constant(np.asarray(fill_value, to)[()], to, shape, target))
     e = as_expr(fill_value)
+    if e.device is not None and e.device is not target:
+        if device is None:
+            target = e.device
+        else:
+            e = _put(e, target)._read()
     from .manipulation import broadcast_to
 
-    return broadcast_to(Array(e if dtype is None else cast(e, canonical(dtype))), shape).copy()
+    return broadcast_to(Array(placed(e if dtype is None else cast(e, canonical(dtype)), target)), shape).copy()
 
 
 def zeros(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None) -> Array:
     """An array of zeros."""
-    _on(device)
-    return Array(constant(0, canonical(dtype), shape_tuple(shape)))
+    return Array(constant(0, canonical(dtype), shape_tuple(shape), _place(device)))
 
 
 def ones(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None) -> Array:
     """An array of ones."""
-    _on(device)
-    return Array(constant(1, canonical(dtype), shape_tuple(shape)))
+    return Array(constant(1, canonical(dtype), shape_tuple(shape), _place(device)))
 
 
 empty = zeros
 
 
-def _like(a: Any, dtype: Any, shape: Any) -> tuple[Any, np.dtype]:
+def _like(a: Any, dtype: Any, shape: Any, device: Any) -> tuple[Any, np.dtype, Device]:
     x = as_array(a)
-    return (x.shape if shape is None else shape_tuple(shape)), (x.dtype if dtype is None else canonical(dtype))
+    target = x.device if device is None else Device(device)
+    return (x.shape if shape is None else shape_tuple(shape)), (x.dtype if dtype is None else canonical(dtype)), target
 
 
 def zeros_like(
     a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Array:
     """An array of zeros, of another array's shape and dtype."""
-    return zeros(*_like(a, dtype, shape), device=device)
+    shape, dtype, device = _like(a, dtype, shape, device)
+    return zeros(shape, dtype, device=device)
 
 
 def ones_like(
     a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Array:
     """An array of ones, of another array's shape and dtype."""
-    return ones(*_like(a, dtype, shape), device=device)
+    shape, dtype, device = _like(a, dtype, shape, device)
+    return ones(shape, dtype, device=device)
 
 
 empty_like = zeros_like
@@ -213,7 +238,7 @@ def full_like(
     device: Any = None,
 ) -> Array:
     """An array of one value, of another array's shape and dtype."""
-    shape, dtype = _like(a, dtype, shape)
+    shape, dtype, device = _like(a, dtype, shape, device)
     return full(shape, fill_value, dtype, device=device)
 
 
@@ -225,7 +250,7 @@ def arange(
 
     Element i is start + i * ((start + step) - start), as in NumPy.
     """
-    _on(device)
+    target = _place(device)
     plain = lambda x: x.item() if isinstance(x, Array | np.ndarray) else x
     start, stop, step = plain(start), plain(stop), plain(step)
     if step is None:
@@ -236,7 +261,7 @@ def arange(
         raise TypeError("arange takes numbers")
     to = canonical(dtype) if dtype is not None else result_type(*(_strong(x) for x in (start, stop, step)))
     if to == bool_:
-        return asarray(np.arange(start, stop, step, dtype=to))
+        return asarray(np.arange(start, stop, step, dtype=to), device=target)
     if step == 0:
         raise ZeroDivisionError("division by zero")
     if all(isinstance(x, int | np.integer) for x in (start, stop, step)):
@@ -256,16 +281,21 @@ def arange(
             span = max(span, 0.0)
             n = max(math.ceil(span), 0)
     if not n:
-        return zeros((0,), to)
+        return zeros((0,), to, device=target)
     # As NumPy: both ends of the first step are rounded to the type, narrow floats are computed in float32.
     wide = float32 if to in (float16, bfloat16) else to
     first, second = (np.asarray(x).astype(to).astype(wide)[()] for x in (start, start + step))
     with np.errstate(over="ignore"):
         delta = second - first
-    result = Array(cast(iota(n), wide)) * Array(scalar(delta, wide))
+    result = Array(cast(iota(n, target), wide)) * Array(scalar(delta, wide))
     if first != 0 or wide.kind in "fc":
         result = Array(scalar(first, wide)) + result
     return cast_to(result, to)
+
+
+def positions(n: int) -> Array:
+    """0, 1, ... n - 1, on no device yet."""
+    return Array(iota(n) if n else constant(0, int64, (0,)))
 
 
 def _strong(x: Any) -> np.dtype:
@@ -288,7 +318,7 @@ def linspace(
     from .elementwise import floor, where  # type: ignore[attr-defined]
     from .manipulation import moveaxis, reshape
 
-    _on(device)
+    target = _shared(device, start, stop)
     num = operator.index(num)
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
@@ -298,7 +328,7 @@ def linspace(
     to = compute if dtype is None else canonical(dtype)
     low, high = low.astype(compute), high.astype(compute)
     delta = high - low
-    position = reshape(arange(num, dtype=compute), (-1,) + (1,) * delta.ndim)
+    position = reshape(cast_to(positions(num), compute), (-1,) + (1,) * delta.ndim)
     step = delta / div if div > 0 else delta * np.nan
     if div > 0:
         result = position * step
@@ -312,13 +342,14 @@ def linspace(
         result = position * delta
     result = result + low
     if endpoint and num > 1:
-        last = reshape(arange(num), (-1,) + (1,) * delta.ndim) == num - 1
+        last = reshape(positions(num), (-1,) + (1,) * delta.ndim) == num - 1
         result = where(last, high, result)
     if to.kind in "iu":
         result = floor(result)
     result = cast_to(result, to)
     if axis:
         result = moveaxis(result, 0, axis)
+    result = _put(result._read(), target)
     return (result, step) if retstep else result
 
 
@@ -332,22 +363,24 @@ def logspace(
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None) -> Array:
     """Numbers in geometric progression; computed on the host."""
-    return asarray(np.geomspace(np.asarray(start), np.asarray(stop), num, endpoint), dtype)
+    return asarray(
+        np.geomspace(np.asarray(start), np.asarray(stop), num, endpoint), dtype, device=_shared(None, start, stop)
+    )
 
 
 # -- matrices and grids -----------------------------------------------------------------------------------------------
 def _triangle(n: int, m: int, k: int) -> Array:
     """Whether column - row <= k."""
-    return arange(m) - arange(n)[:, None] <= k
+    return positions(m) - positions(n)[:, None] <= k
 
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, order: Any = "C", *, device: Any = None) -> Array:
     """A matrix with ones on a diagonal."""
-    _on(device)
     n, m = int(N), int(N if M is None else M)
     if n < 0 or m < 0:
         raise ValueError("negative dimensions are not allowed")
-    return cast_to(arange(m) - arange(n)[:, None] == int(k), canonical(dtype))
+    result = cast_to(positions(m) - positions(n)[:, None] == int(k), canonical(dtype))
+    return _put(result._read(), _place(device))
 
 
 def identity(n: int, dtype: Any = None) -> Array:
@@ -357,7 +390,8 @@ def identity(n: int, dtype: Any = None) -> Array:
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
     """A matrix with ones at and below a diagonal."""
-    return cast_to(_triangle(N, N if M is None else M, k), canonical(dtype))
+    result = cast_to(_triangle(N, N if M is None else M, k), canonical(dtype))
+    return _put(result._read(), default_device())
 
 
 def _square(x: Array, name: str) -> Array:
@@ -395,7 +429,7 @@ def diag(v: Any, k: int = 0) -> Array:
     if x.ndim != 1:
         raise ValueError("Input must be 1- or 2-d.")
     n = x.shape[0] + abs(k)
-    result = zeros((n, n), x.dtype)
+    result = zeros((n, n), x.dtype, device=x.device)
     diagonal(result, k)[...] = x
     return result
 
@@ -411,7 +445,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     """Vandermonde matrix: powers of a vector as columns."""
     x = as_array(x)
     n = x.shape[0] if N is None else N
-    powers = arange(n) if increasing else arange(n - 1, -1, -1)
+    powers = positions(n) if increasing else n - 1 - positions(n)
     return elementwise(TABLE["power"], x[:, None], cast_to(powers, result_type(x.dtype, int64)))
 
 

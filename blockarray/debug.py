@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 import sys
+from typing import Any
 
-from .compiler import cpu
 from .compiler.ir import Kernel
 from .compiler.plan import Graph, Plan
 from .explain import Explanation
 from .runtime.config import config
+from .runtime.device import Device
 
 _numbers = itertools.count(1)
 
 
-def planned(graph: Graph, made: Plan) -> None:
+def planned(graph: Graph, made: Plan, device: Device) -> None:
     """Show a graph that was not planned before, and its plan."""
     if "graph" in config.debug:
         place = {node: i for i, node in enumerate(graph.nodes)}
@@ -23,19 +24,22 @@ def planned(graph: Graph, made: Plan) -> None:
             mark = " (asked for)" if i in graph.roots else " (held)" if i in graph.external else ""
             _print("graph", f"%{i} = {node.op.name}({inputs}) : {node.dtype}{list(node.shape)}{mark}")
     if "fusion" in config.debug:
-        _print("fusion", str(Explanation(made)))
+        _print("fusion", str(Explanation(made, device)))
 
 
-def compiled(kernel: Kernel, text: str) -> None:
-    """Show a kernel that is compiled now: its block IR `text`, LLVM IR and assembly.
+def compiled(kernel: Kernel, text: str, compiler: Any, target: Any) -> None:
+    """Show a kernel that is compiled now: its block IR `text`, LLVM IR and assembly (PTX for a GPU).
 
     A dumped block file is complete: `python -m blockarray.compiler FILE` compiles it again.
     """
     stages = {
         "block": lambda: text,
-        "llvm": lambda: cpu.text(kernel, cpu.host_target()),
-        "asm": lambda: cpu.assembly(kernel, cpu.host_target()),
+        "llvm": lambda: compiler.text(kernel, target),
     }
+    if hasattr(compiler, "ptx"):
+        stages["ptx"] = lambda: compiler.ptx(kernel, target)
+    else:
+        stages["asm"] = lambda: compiler.assembly(kernel, target)
     number = next(_numbers) if config.dump else 0
     for stage, make in stages.items():
         if stage in config.debug:

@@ -8,6 +8,7 @@ from typing import Any
 
 from .compiler import plan
 from .compiler.expr import BUFFER
+from .runtime.device import Device, default_device
 
 
 class KernelInfo:
@@ -52,16 +53,27 @@ class KernelInfo:
 
 
 class Explanation:
-    """The plan of an expression; `str()` and `html(path)` show it."""
+    """The plan of an expression; `str()` and `html(path)` show it.
 
-    def __init__(self, made: plan.Plan) -> None:
+    Attributes
+    ----------
+    kernels : list of KernelInfo
+        The steps, in order.
+    operations : int
+        Operations that were recorded.
+    device : Device
+        Where they will run.
+    """
+
+    def __init__(self, made: plan.Plan, device: Device) -> None:
+        self.device = device
         self.kernels = [KernelInfo(step) for step in made.steps]
         self.operations = made.recorded
 
     def __str__(self) -> str:
         if not self.kernels:
             return "already computed: no kernels"
-        lines = [f"{self.operations} recorded operations in {len(self.kernels)} kernel(s)"]
+        lines = [f"{self.operations} recorded operations in {len(self.kernels)} kernel(s) on {self.device}"]
         for i, k in enumerate(self.kernels):
             lines.append(f"{i}: {k.kind} {k.name}  ({k.programs} programs, {k.bytes / 1e6:.3g} MB moved)")
             lines.append(f"   reads   {', '.join(k.inputs) or '-'}")
@@ -94,7 +106,7 @@ class Explanation:
             "h2{font-size:1.1em}small{color:#777;font-weight:normal}"
             ".op{display:inline-block;background:#e8f0fe;border-radius:4px;padding:0 .5em;margin:.15em}"
             "pre{overflow:auto;background:#f6f6f6;padding:.6em}</style>"
-            f"<h1>{self.operations} operations, {len(self.kernels)} kernels</h1>{''.join(cards)}"
+            f"<h1>{self.operations} operations, {len(self.kernels)} kernels on {self.device}</h1>{''.join(cards)}"
         )
         Path(path).write_text(page, encoding="utf-8")
 
@@ -113,6 +125,9 @@ def explain(*arrays: Any) -> Explanation:
     with flush.lock:
         roots = list(dict.fromkeys([e for e in exprs if e.op is not BUFFER]))
         del exprs
+        if len(places := {e.device or default_device() for e in roots} or {a.device for a in arrays}) > 1:
+            raise ValueError(f"explain takes arrays of one device, not of {', '.join(sorted(map(str, places)))}")
+        device = places.pop() if places else default_device()
         if not roots:
-            return Explanation(plan.Plan([], [], 0, [], [], 0))
-        return Explanation(plan.build(plan.scan(roots), flush.policy))
+            return Explanation(plan.Plan([], [], 0, [], [], 0), device)
+        return Explanation(plan.build(flush.scanned(roots, device), flush.policy(device)), device)

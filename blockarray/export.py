@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import array, flush
-from .compiler.expr import BUFFER, SCALAR, VIEW, Expr, Shape, contiguous_strides, view
+from . import array, cuda, flush, transfer
+from .compiler.expr import BUFFER, SCALAR, UPDATE, VIEW, Expr, Shape, contiguous_strides, node, view
 from .operands import from_numpy
+from .runtime.cuda import copies
+from .runtime.cuda.memory import allocate as allocate_on
+from .runtime.device import CPU, CudaDevice, default_device
 from .runtime.memory import Buffer, allocate, as_numpy, wrap
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ class Export:
 
     __slots__ = ("buffer", "writable", "__weakref__")
 
-    def __init__(self, buffer: Buffer, writable: bool = True) -> None:
+    def __init__(self, buffer: Any, writable: bool = True) -> None:
         self.buffer = buffer
         self.writable = writable
         _live[id(buffer)] = self
@@ -54,7 +57,15 @@ def host(e: Expr) -> np.ndarray:
     if 0 in e.shape:
         return np.empty(e.shape, e.dtype)
     buf, offset, strides = e.attrs
-    return as_numpy(buf, e.dtype, offset, e.shape, strides, False)
+    if buf.device is not CPU and _is_sparse(e):
+        buf, offset, strides = transfer.dense(e).attrs
+    return cuda.as_host(buf, e.dtype, offset, e.shape, strides)
+
+
+def _is_sparse(e: Expr) -> bool:
+    """Whether a leaf's elements are few among those between the first and the last."""
+    reach = sum([abs(s) * (n - 1) for s, n in zip(e.attrs[2], e.shape)]) + 1
+    return reach > max(2 * e.size, 1 << 14)
 
 
 _C_TYPES = {np.dtype(c): c for c in (
@@ -69,14 +80,22 @@ def element(e: Expr) -> Any:
         c_type = _C_TYPES.get(e.dtype)
         if c_type is not None:
             buf, offset, _ = e.attrs
+            if buf.device is not CPU:
+                return host(e).item()
             return c_type.from_address(buf.address + offset * e.dtype.itemsize).value
     return host(e).item()
 
 
 def snapshot(e: Expr) -> Expr:
     """A leaf with a copy of the elements of an expression."""
-    x = host(e)
-    buf = wrap(x, copy=True)
+    if isinstance(e.device, CudaDevice) and e.op is not SCALAR:
+        flush.evaluate([e])
+        buf: Any = allocate_on(e.device, e.nbytes)
+        if e.nbytes:
+            source, offset, _ = transfer.dense(e).attrs
+            copies.copy(source, offset * e.dtype.itemsize, buf, 0, e.nbytes)
+    else:
+        buf = wrap(host(e), copy=True)
     return Expr(BUFFER, (), (buf, 0, contiguous_strides(e.shape)), e.shape, e.dtype, 0, buf.device)
 
 
@@ -87,6 +106,8 @@ def is_shared(e: Expr) -> bool:
 
 def readonly(a: Array) -> np.ndarray:
     """The array's memory as a read-only NumPy array; a copy of a small window of a large array that is not computed."""
+    if a.device is not CPU:
+        return host(a._computed())
     result = host(a._computed()).copy() if a._is_small_window() else _exported(a)
     result.flags.writeable = False
     return result
@@ -94,12 +115,18 @@ def readonly(a: Array) -> np.ndarray:
 
 def writable(a: Array) -> np.ndarray:
     """The array's memory as a NumPy array that may be written to; from now on readers of the array run at once."""
+    share(a)
+    return _exported(a)
+
+
+def share(a: Array) -> Export:
+    """The export of an array's storage for somebody who may write to it: from now on readers of it run at once."""
     storage = a._share()
     holder = _pin(storage)
     if _holders(storage) > _sole():
         _move(storage, holder)
     storage.expr.depth = array.LIMIT + 1
-    return _exported(a)
+    return holder
 
 
 def adopt(x: np.ndarray) -> Array:
@@ -128,6 +155,9 @@ def write(storage: Storage, offset: int, strides: Shape, value: Expr) -> bool:
             storage.expr = snapshot(storage.expr)
         storage.export = None
         return False
+    if storage.expr.device is not CPU:
+        _write_on_device(storage, holder, offset, strides, value)
+        return True
     source = host(value)
     if _holders(storage) > _sole():
         _move(storage, holder)
@@ -145,6 +175,25 @@ def write(storage: Storage, offset: int, strides: Shape, value: Expr) -> bool:
         np.ndarray(value.shape, copy.dtype, copy, offset * copy.itemsize, bytes_)[...] = source
         memory[...] = copy
     return True
+
+
+def _write_on_device(storage: Storage, holder: Export, offset: int, strides: Shape, value: Expr) -> None:
+    """Write `value` to a window of exported device memory, by a kernel."""
+    # It may read what it overwrites.
+    flush.evaluate([value])
+    if _holders(storage) > _sole():
+        _move(storage, holder)
+    base = storage.expr
+    depth, buf = base.depth, base.attrs[0]
+    new = node(UPDATE, (base, value), (offset, strides), base.shape, base.dtype)
+    buf.pinned = True
+    try:
+        flush.evaluate([new])
+    finally:
+        buf.pinned = False
+    assert new.attrs[0] is buf
+    new.depth = depth
+    storage.expr = new
 
 
 def _exported(a: Array) -> np.ndarray:
@@ -186,7 +235,9 @@ def _pin(storage: Storage) -> Export:
 
 def from_scalar(e: Expr) -> Expr:
     """A leaf in memory with a host value."""
-    buf = wrap(np.asarray(e.attrs), copy=True)
+    device = e.device or default_device()
+    x = np.asarray(e.attrs)
+    buf = cuda.put(x, device) if isinstance(device, CudaDevice) else wrap(x, copy=True)
     return Expr(BUFFER, (), (buf, 0, ()), (), e.dtype, 0, buf.device)
 
 
@@ -199,10 +250,15 @@ def _holders(storage: Storage) -> int:
 def _move(storage: Storage, holder: Export) -> None:
     """Leave a copy of the elements to the other users of the memory, and the memory to the storage."""
     e = storage.expr
-    old: Buffer = e.attrs[0]
-    copy = allocate(old.nbytes)
-    np.asarray(copy)[...] = np.asarray(old)
-    kept = Buffer(old.address, old.nbytes, old.device, False, old.owner, old.capacity)
+    old: Any = e.attrs[0]
+    copy: Any
+    if old.device is CPU:
+        copy = allocate(old.nbytes)
+        np.asarray(copy)[...] = np.asarray(old)
+    else:
+        copy = allocate_on(old.device, old.nbytes)
+        copies.copy(old, 0, copy, 0, old.nbytes)
+    kept = type(old)(old.address, old.nbytes, old.device, False, old.owner, old.capacity)
     old.address, old.owner, old.capacity = copy.address, copy.owner, copy.capacity
     copy.capacity = 0  # its block belongs to `old` now
     del _live[id(old)]

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import struct
 import threading
 import weakref
 from collections.abc import Sequence
-from time import perf_counter
+from functools import cache
 from typing import Any
 
-import numpy as np
-
-from . import debug
-from .compiler import dtypes, interpreter, plan
-from .compiler.expr import BUFFER, VIEW, Expr
-from .compiler.fusion import Policy
-from .compiler.plan import HostStep, KernelStep, Plan
+from . import cuda, debug
+from .compiler import plan
+from .compiler.expr import BUFFER, UPDATE, VIEW, Expr
+from .compiler.fusion import Policy, gpu_policy
+from .compiler.plan import Graph, KernelStep, Plan
 from .compiler.prepare import postorder
-from .kernels import Code, code_for
-from .runtime import profiler, threads
+from .launch import Call, Launch
+from .runtime import threads
 from .runtime.config import config
-from .runtime.memory import Buffer, allocate, as_numpy, wrap
+from .runtime.device import CPU, CudaDevice, Device, default_device
+from .runtime.memory import Buffer, allocate
 
 #: Plans by graph key; the oldest leave when there are too many.
 _plans: dict[tuple[Any, ...], Ready] = {}
@@ -39,7 +36,16 @@ def _after_fork() -> None:
 
 os.register_at_fork(after_in_child=_after_fork)
 
-policy = Policy(min_programs=max(4, 2 * threads.num_threads()))
+#: Vector accesses want memory at multiples of this many bytes.
+_ALIGNMENT = 16
+
+
+@cache
+def policy(device: Device) -> Policy:
+    """What a device wants of a plan."""
+    if isinstance(device, CudaDevice):
+        return gpu_policy(device.multiprocessors)
+    return Policy(min_programs=max(4, 2 * threads.num_threads()))
 
 
 def evaluate(exprs: Sequence[Expr]) -> None:
@@ -48,7 +54,8 @@ def evaluate(exprs: Sequence[Expr]) -> None:
     Raises
     ------
     IndexError
-        If an index array holds an index that is out of bounds; nothing is published then.
+        If an index array holds an index that is out of bounds; nothing is published then.  On a GPU the work is only
+        queued, and the error raised when the host next reads from the device.
     """
     with lock:
         roots = [e for e in exprs if e.op is not BUFFER]
@@ -56,26 +63,90 @@ def evaluate(exprs: Sequence[Expr]) -> None:
             roots = list(dict.fromkeys(roots))
         if not roots:
             return
+        device = roots[0].device
+        if device is not CPU:
+            _evaluate_anywhere(roots)
+            return
+        for e in roots:
+            if e.device is not device:
+                _evaluate_anywhere(roots)
+                return
         graph = plan.scan(roots)
         ready = _plans.get(graph.key)
         if ready is None:
-            if len(_plans) >= _MAX_PLANS:
-                del _plans[next(iter(_plans))]
-            made = plan.build(graph, policy)
-            if config.debug:
-                debug.planned(graph, made)
-            ready = _plans[graph.key] = Ready(made)
+            ready = _plan(graph, CPU)
         ready.run(graph.nodes)
 
 
-class Ready:
-    """A plan bound to loaded code, with argument blocks filled as far as they do not change."""
+def _evaluate_anywhere(roots: list[Expr]) -> None:
+    """Compute expressions on the devices where they belong."""
+    by_device: dict[Device, list[Expr]] = {}
+    while roots:
+        e = roots.pop()
+        by_device.setdefault(e.device or default_device(), []).append(e)
+    e = None  # A name that still refers to a root would count as a holder.
+    for device, some in by_device.items():
+        graph = scanned(some[::-1], device)
+        ready = _plans.get(graph.key) or _plan(graph, device)
+        if isinstance(device, CudaDevice):
+            _bring(graph, device)
+        ready.run(graph.nodes)
 
-    def __init__(self, made: Plan) -> None:
+
+def scanned(roots: list[Expr], device: Device) -> Graph:
+    """The graph behind roots that will be computed on a device, with the key of its plan there."""
+    graph = plan.scan(roots)
+    if isinstance(device, CudaDevice):
+        graph.aligned = _aligned(graph, device)
+        graph.key = (device, graph.key, graph.aligned)
+    return graph
+
+
+def _plan(graph: Graph, device: Device) -> Ready:
+    if len(_plans) >= _MAX_PLANS:
+        del _plans[next(iter(_plans))]
+    made = plan.build(graph, policy(device))
+    if config.debug:
+        debug.planned(graph, made, device)
+    ready = _plans[graph.key] = Ready(made, device)
+    return ready
+
+
+def _bring(graph: Graph, device: CudaDevice) -> None:
+    """Copy leaves that are elsewhere, host data most often, to a device."""
+    moved: dict[Any, Any] = {}
+    for node in graph.nodes:
+        if node.op is BUFFER and node.attrs[0].device is not device:
+            buffer, offset, strides = node.attrs
+            if id(buffer) not in moved:
+                moved[id(buffer)] = cuda.upload(buffer, device)
+            node.realize(moved[id(buffer)], offset, strides)
+
+
+def _aligned(graph: Graph, device: Device) -> frozenset[int]:
+    """Positions of the BUFFERs, and of the windows that UPDATEs write, that begin at a multiple of 16 bytes.
+
+    What is elsewhere yet will be copied to memory that does.
+    """
+    found = []
+    for i, node in enumerate(graph.nodes):
+        if node.op is BUFFER:
+            buffer, offset, _ = node.attrs
+            start = buffer.address if buffer.device is device else 0
+            if not (start + offset * node.dtype.itemsize) % _ALIGNMENT:
+                found.append(i)
+        elif node.op is UPDATE and not node.attrs[0] * node.dtype.itemsize % _ALIGNMENT:
+            found.append(i)
+    return frozenset(found)
+
+
+class Ready:
+    """A plan bound to a device and loaded code, with argument blocks filled as far as they do not change."""
+
+    def __init__(self, made: Plan, device: Device) -> None:
         self.plan = made
-        self.calls: list[_Launch | _Call] = [
-            _Launch(step) if isinstance(step, KernelStep) else _Call(step) for step in made.steps
-        ]
+        self.device = device
+        self.calls: list[Launch | Call | cuda.CudaLaunch] = [_bound(step, device) for step in made.steps]
 
     def run(self, nodes: list[Expr]) -> None:
         made = self.plan
@@ -91,187 +162,15 @@ class Ready:
         for position, slot, offset, strides in made.results:
             nodes[position].realize(memory[slot], offset, strides)
         for position in made.empty:
-            nodes[position].realize(allocate(0))
+            empty = cuda.allocate(self.device, 0) if isinstance(self.device, CudaDevice) else allocate(0)
+            nodes[position].realize(empty)
 
 
-#: How a parameter lies in its slot of 8 bytes, for `struct`; complex parameters take two slots.
-_SLOT = {
-    "bool": "?7x", "i8": "b7x", "i16": "h6x", "i32": "i4x", "i64": "q", "u8": "B7x", "u16": "H6x", "u32": "I4x",
-    "u64": "Q", "f16": "e6x", "bf16": "H6x", "f32": "f4x", "f64": "d", "c64": "f4xf4x", "c128": "dd",
-}  # fmt: skip
-
-
-def _packed(value: Any, dtype: str) -> Any:
-    """A scalar as `struct` takes it (a complex one's real part)."""
-    if dtype == "bf16":
-        return int(value.view(np.uint16))
-    return value.real if dtype in dtypes.COMPLEX else value
-
-
-class _Launch:
-    """A kernel step: its code, and its arguments as a template of values with the places that change."""
-
-    __slots__ = (
-        "step", "code", "block", "address", "pack", "template", "pointers", "windows", "scalars", "odd", "writes",
-        "frees", "errors", "workspace", "scratch", "programs", "team", "threads",
-    )  # fmt: skip
-
-    def __init__(self, step: KernelStep) -> None:
-        self.step = step
-        kernel = step.kernel
-        self.code: Code = code_for(step.key, kernel)
-        self.template: list[Any] = []
-        #: (place, slot, byte offset); (place, position of the UPDATE, bytes of an element); (place, position).
-        self.pointers: list[tuple[int, int, int]] = []
-        self.windows: list[tuple[int, int, int]] = []
-        self.scalars: list[tuple[int, int]] = []
-        #: Scalars that are not packed as they are: (place, position, dtype).
-        self.odd: list[tuple[int, int, str]] = []
-        self.writes = step.writes
-        self.frees = step.frees
-        self.errors: np.ndarray | None = None
-        self.workspace = -1
-        self.programs = step.programs
-        self.team = bool(kernel.attrs.get("team"))
-        #: Most threads to use; 0: all.
-        self.threads = 1 if step.serial else threads.num_threads() if self.team else 0
-        layout = "="
-        for p, arg in zip(kernel.params, step.args, strict=True):
-            place = len(self.template)
-            dtype = p.type.dtype
-            layout += "q" if p.type.pointer else _SLOT[dtype]
-            value: Any = 0
-            match arg[0]:
-                case "int":
-                    value = arg[1]
-                case "pointer":
-                    self.pointers.append((place, arg[1], arg[2]))
-                    if arg[3] >= 0:
-                        self.windows.append((place, arg[3], arg[4]))
-                case "scalar":
-                    if dtype == "bf16" or dtype in dtypes.COMPLEX:
-                        self.odd.append((place, arg[1], dtype))
-                    else:
-                        self.scalars.append((place, arg[1]))
-                case "value":
-                    value = arg[1]
-                case "errors":
-                    self.errors = np.zeros(1, np.int64)
-                    value = self.errors.ctypes.data
-                case _:
-                    self.workspace = place
-            self.template.append(_packed(value, dtype) if arg[0] == "value" else value)
-            if dtype in dtypes.COMPLEX and not p.type.pointer:
-                self.template.append(value.imag if arg[0] == "value" else 0)
-        layout = struct.Struct(layout)
-        self.block = ctypes.create_string_buffer(max(8, layout.size))
-        self.address = ctypes.addressof(self.block)
-        self.pack = layout.pack_into
-        self.pack(self.block, 0, *self.template)
-        self.scratch = self.code.scratch(self.address)
-
-    def run(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
-        for slot, nbytes in self.writes:
-            buffer = memory[slot] = allocate(nbytes)
-            base[slot] = buffer.address
-        values = self.template.copy()
-        for place, slot, offset in self.pointers:
-            values[place] = base[slot] + offset
-        for place, position in self.scalars:
-            values[place] = nodes[position].attrs
-        for place, position, size in self.windows:
-            values[place] += nodes[position].attrs[0] * size
-        for place, position, dtype in self.odd:
-            value = nodes[position].attrs
-            values[place] = _packed(value, dtype)
-            if dtype in dtypes.COMPLEX:
-                values[place + 1] = value.imag
-        if self.team:
-            space = self._workspace()
-            values[self.workspace] = space.address
-        self.pack(self.block, 0, *values)
-        if profiler.active or config.debug or self.code.kernel is not None:
-            self._run_watched(nodes, memory, base)
-        else:
-            threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, self.threads)
-        for slot in self.frees:
-            memory[slot] = None
-        if self.errors is not None and self.errors[0]:
-            message = self.step.messages[int(self.errors[0]) - 1]
-            self.errors[0] = 0
-            raise IndexError(message)
-
-    def _run_watched(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
-        """Run with the clock on, or in the interpreter."""
-        started = perf_counter()
-        if self.code.kernel is None:
-            threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, self.threads)
-        else:
-            self._interpret(nodes, memory, base)
-        seconds = perf_counter() - started
-        profiler.note(self.step.name, seconds, self.step.bytes, self.programs)
-        if "time" in config.debug:
-            debug.launched(self.step.name, seconds, self.step.bytes)
-
-    def _interpret(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
-        """Run the kernel in the NumPy interpreter of the block IR."""
-        kernel = self.code.kernel
-        assert kernel is not None
-        args: list[Any] = []
-        for p, arg in zip(kernel.params, self.step.args, strict=True):
-            dtype = dtypes.NUMPY[p.type.dtype]
-            if arg[0] == "pointer":
-                _, slot, offset, window, size = arg
-                start = base[slot] + offset - memory[slot].address
-                if window >= 0:
-                    start += nodes[window].attrs[0] * size
-                whole = as_numpy(memory[slot], dtype, 0, (memory[slot].nbytes // size,))
-                args.append((whole, start // size))
-            elif arg[0] == "scalar":
-                args.append(nodes[arg[1]].attrs)
-            elif arg[0] in ("int", "value"):
-                args.append(arg[1])
-            else:
-                args.append(np.zeros(1, dtype))
-        failed = interpreter.run(kernel, args)
-        if failed and self.errors is not None:
-            self.errors[0] = int(failed[0]) + 1
-
-    def _workspace(self) -> Buffer:
-        space = allocate(self.code.workspace(self.address, self.threads))
-        ctypes.memset(space.address, 0, min(4096, space.nbytes))
-        return space
-
-
-class _Call:
-    """A library call on the host."""
-
-    __slots__ = ("step",)
-
-    def __init__(self, step: HostStep) -> None:
-        self.step = step
-
-    def run(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
-        step = self.step
-        _, function, static = nodes[step.position].attrs
-        arrays = []
-        for slot, offset, strides, shape, dtype in step.operands:
-            if slot < 0:
-                arrays.append(np.empty(shape, dtype))
-            else:
-                start = (base[slot] - memory[slot].address) // dtype.itemsize
-                arrays.append(as_numpy(memory[slot], dtype, start + offset, shape, strides, False))
-        started = perf_counter() if profiler.active else 0.0
-        value = np.asarray(function(*arrays, *static), dtype=step.dtype)
-        if value.shape != step.shape:
-            raise AssertionError(f"{step.name} gave shape {value.shape}, not {step.shape}")
-        memory[step.slot] = wrap(value, copy=True)
-        base[step.slot] = memory[step.slot].address
-        if profiler.active:
-            moved = value.nbytes + sum(a.nbytes for a in arrays)
-            profiler.note(step.name, perf_counter() - started, moved, 1)
-        for slot in step.frees:
-            memory[slot] = None
+def _bound(step: plan.KernelStep | plan.HostStep, device: Device) -> Launch | Call | cuda.CudaLaunch:
+    """A step bound to a device."""
+    if isinstance(device, CudaDevice):
+        return cuda.CudaLaunch(step, device) if isinstance(step, KernelStep) else cuda.CudaCall(step, device)
+    return Launch(step) if isinstance(step, KernelStep) else Call(step)
 
 
 # -- the bound on pending work ----------------------------------------------------------------------------------------

@@ -294,7 +294,7 @@ def setitem(a: array.Array, key: Any, value: Any) -> None:
         if aliased and value._window() == window[:2] and value.shape == window.shape:
             # The end of `a[key] += x`: the view has been written to already.
             return
-        a._assign(*window, assigned(value, a.dtype, window.shape))
+        a._assign(*window, assigned(value, a.dtype, window.shape, a.device))
         return
     # What is written depends on what is there.
     with array.writing:
@@ -309,7 +309,7 @@ def _assign_advanced(a: array.Array, key: tuple[Any, ...], value: Any) -> None:
     rest = adv.window.shape[len(adv.indices) :]
     shape = (*rest[: adv.place], *adv.shape, *rest[adv.place :])
     try:
-        e = assigned(value, a.dtype, shape)
+        e = assigned(value, a.dtype, shape, a.device)
     except ValueError as error:
         given = as_expr(value).shape
         raise ValueError(
@@ -337,7 +337,7 @@ def _assign_masked(a: array.Array, mask: Any, value: Any) -> bool:
         if len(value.shape) > len(rest):
             return False
         value = array.Array(value)
-    new = assigned(value, a.dtype, rest)
+    new = assigned(value, a.dtype, rest, a.device)
     old = a._read()
     selected = as_expr(m)
     spread = view(selected, 0, contiguous_strides(selected.shape) + (0,) * len(rest), shape)

@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from . import cuda, flush
 from . import dtypes as dt
-from . import flush
 from .array import Array
-from .runtime.config import config
-from .runtime.device import Device, default_device, devices
+from .runtime.device import Device, default_device, device, devices, set_default_device
 
 __all__ = [
-    "set_default_device", "get_default_device", "evaluate", "synchronize", "shares_memory", "may_share_memory", "shape",
-    "ndim", "size", "isscalar",
+    "device", "set_default_device", "get_default_device", "evaluate", "synchronize", "shares_memory",
+    "may_share_memory", "shape", "ndim", "size", "isscalar",
 ]  # fmt: skip
 
 _DTYPES: dict[str, np.dtype] = {
@@ -57,11 +56,6 @@ def __array_namespace_info__() -> Info:
     return Info()
 
 
-def set_default_device(device: Device | str) -> None:
-    """Choose the device that new arrays are put on."""
-    config.device = str(Device(device))
-
-
 def get_default_device() -> Device:
     """The device that new arrays are put on."""
     return default_device()
@@ -93,7 +87,14 @@ def evaluate(*arrays: Any) -> None:
 
 
 def synchronize() -> None:
-    """Wait until the device has finished; a CPU's `evaluate` returns finished already."""
+    """Wait until all devices have finished; a CPU's `evaluate` returns finished already.
+
+    Raises
+    ------
+    IndexError
+        If an index array on a GPU held an index that is out of bounds.
+    """
+    cuda.synchronize()
 
 
 def shares_memory(a: Any, b: Any, max_work: Any = None) -> bool:

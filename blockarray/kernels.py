@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from . import debug
 from .compiler import cpu, passes
@@ -13,8 +15,9 @@ from .compiler.ir import Kernel
 from .runtime import cache as disk
 from .runtime import jit
 from .runtime.config import config
+from .runtime.device import CPU, CudaDevice, Device
 
-_loaded: dict[str, Code] = {}
+_loaded: dict[tuple[str, Any], Code] = {}
 #: Names and seconds of the kernels that this process has compiled.
 compiled: list[tuple[str, float]] = []
 
@@ -24,9 +27,10 @@ class Code:
 
     __slots__ = ("function", "address", "kernel")
 
-    def __init__(self, function: jit.Function | None, kernel: Kernel | None = None) -> None:
+    def __init__(self, function: Any, kernel: Kernel | None = None) -> None:
+        #: A jit.Function, or on a GPU a runtime.cuda.launch.Function.
         self.function = function
-        self.address = function.address if function else 0
+        self.address = function.address if isinstance(function, jit.Function) else 0
         self.kernel = kernel
 
     def scratch(self, args_address: int) -> int:
@@ -36,36 +40,56 @@ class Code:
         return self.function.workspace(args_address, threads) if self.function else 4096
 
 
-def code_for(key: str, kernel: Kernel) -> Code:
+def code_for(key: str, kernel: Kernel, device: Device = CPU) -> Code:
     """Code for a kernel whose canonical text is `key`: loaded before, on disk, or compiled now."""
-    found = _loaded.get(key)
+    backend = _cuda(device.capability) if isinstance(device, CudaDevice) else _cpu()
+    found = _loaded.get((key, backend.target))
     if found is None:
-        found = _loaded[key] = _load(key, kernel)
+        found = _loaded[key, backend.target] = Code(None, kernel) if config.interpret else _load(key, kernel, backend)
     return found
 
 
-def _load(key: str, kernel: Kernel) -> Code:
-    if config.interpret:
-        return Code(None, kernel)
-    target = cpu.host_target()
+class _Backend(NamedTuple):
+    """What compiles for a target, and what loads its code."""
+
+    compiler: Any
+    target: Any
+    load: Callable[[bytes], Any]
+
+
+@cache
+def _cpu() -> _Backend:
+    return _Backend(cpu, cpu.host_target(), jit.load)
+
+
+@cache
+def _cuda(capability: tuple[int, int]) -> _Backend:
+    from .compiler import cuda  # which is large, and of use to a GPU only
+    from .runtime.cuda import launch
+
+    return _Backend(cuda, cuda.make_target(capability), launch.load)
+
+
+def _load(key: str, kernel: Kernel, backend: _Backend) -> Code:
+    compiler, target, load = backend
     digest = hashlib.sha256("\0".join((key, target.key, _compiler_version())).encode()).hexdigest()
     stored = disk.get(digest)
     if stored is not None:
         try:
-            return Code(jit.load(stored))
+            return Code(load(stored))
         except RuntimeError:
             pass  # An object that this process cannot load is compiled again.
     started = time.perf_counter()
     try:
         kernel = passes.run(kernel, check=config.verify)
         if config.debug or config.dump:
-            debug.compiled(kernel, key)
-        code = cpu.compile(kernel, target)
+            debug.compiled(kernel, key, compiler, target)
+        code = compiler.compile(kernel, target)
     except Exception as error:
         raise RuntimeError(f"cannot compile the kernel of {kernel.name.replace('_', ', ')}: {error}\n{key}") from error
     compiled.append((kernel.name, time.perf_counter() - started))
     disk.put(digest, code)
-    return Code(jit.load(code))
+    return Code(load(code))
 
 
 @cache

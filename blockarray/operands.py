@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
-from . import array, flush
+from . import array, cuda, flush
 from .compiler.expr import BUFFER, SCALAR, Expr, Shape, apart, broadcast, contiguous_strides, node, scalar, view
 from .compiler.ops import TABLE, Op, OperandType, compare_beyond, resolve
 from .dtypes import CANONICAL, bool_, canonical
+from .runtime.device import CPU, CudaDevice
 from .runtime.memory import wrap
 
 CAST = TABLE["cast"]
@@ -28,13 +30,13 @@ def is_operand(x: Any) -> bool:
 
 
 def from_numpy(x: np.ndarray) -> Expr:
-    """A leaf with a copy of a NumPy array's elements."""
+    """A leaf with a copy of a NumPy array's elements; host data belongs to no device."""
     dtype = canonical(x.dtype)
     if not x.ndim:
         return Expr(SCALAR, (), x.astype(dtype)[()], (), dtype, 0)
     buf = wrap(x.astype(dtype, copy=False), copy=True)
     window = (buf, 0, contiguous_strides(x.shape))
-    return Expr(BUFFER, (), window, x.shape, dtype, flush.imported(x.nbytes), buf.device)
+    return Expr(BUFFER, (), window, x.shape, dtype, flush.imported(x.nbytes))
 
 
 def to_numpy(x: Any, dtype: Any = None) -> np.ndarray:
@@ -87,6 +89,11 @@ def as_array(x: Any) -> array.Array:
     return x if isinstance(x, array.Array) else array.Array(as_expr(x))
 
 
+def host_value(x: Any) -> Any:
+    """A 0-d array of the CPU as a NumPy scalar, which goes with arrays of any device; anything else as it is."""
+    return x._host()[()] if type(x) is array.Array and not x.shape and x.device is CPU else x
+
+
 def cast(e: Expr, dtype: np.dtype) -> Expr:
     """`e` converted to a dtype."""
     if e.dtype is dtype or e.dtype == dtype:
@@ -98,9 +105,19 @@ def cast(e: Expr, dtype: np.dtype) -> Expr:
     return node(CAST, (e,), None, e.shape, dtype)
 
 
-def constant(value: Any, dtype: np.dtype, shape: Shape = ()) -> Expr:
+def constant(value: Any, dtype: np.dtype, shape: Shape = (), device: Any = None) -> Expr:
     """A host value at every position."""
-    return broadcast(scalar(value, dtype), shape)
+    return broadcast(scalar(value, dtype, device), shape)
+
+
+def placed(e: Expr, device: Any) -> Expr:
+    """`e` as a value that belongs to a device, if it belongs to none."""
+    if e.device is not None:
+        return e
+    if e.op is BUFFER and isinstance(device, CudaDevice):
+        buf, offset, strides = e.attrs
+        return Expr(BUFFER, (), (cuda.upload(buf, device), offset, strides), e.shape, e.dtype, 0, device)
+    return Expr(e.op, e.inputs, e.attrs, e.shape, e.dtype, e.depth, device)
 
 
 @lru_cache(4096)
@@ -187,7 +204,10 @@ def elementwise(op: Op, *operands: Any, dtype: np.dtype | None = None, casting: 
             depth = e.depth
         if e.device is not device and e.device is not None:
             if device is not None:
-                raise ValueError(apart(op.name, device, e.device))
+                plain = [host_value(x) for x in operands]
+                if all(map(operator.is_, plain, operands)):
+                    raise ValueError(apart(op.name, device, e.device))
+                return elementwise(op, *plain, dtype=dtype, casting=casting)
             device = e.device
         cooked.append(e)
     return array.lazy(Expr(op, tuple(cooked), None, shape, out, depth + 1, device))
@@ -211,8 +231,10 @@ _MIRROR = {
 }  # fmt: skip
 
 
-def assigned(value: Any, dtype: np.dtype, shape: Shape) -> Expr:
-    """`value` as NumPy's assignment to elements of a dtype and shape converts it."""
+def assigned(value: Any, dtype: np.dtype, shape: Shape, device: Any = CPU) -> Expr:
+    """`value` as NumPy's assignment to elements of a dtype and shape, on a device, converts it."""
+    if device is not CPU:
+        value = host_value(value)
     if type(value) in SCALARS or isinstance(value, str):
         e = scalar(np.asarray(value, dtype)[()], dtype)
     elif isinstance(value, list | tuple) and not holds_array(value):

@@ -15,8 +15,9 @@ class Profile:
     Attributes
     ----------
     kernels : list of Launch
-        Each launch of a kernel and each library call, in order: `name`, `seconds`, `bytes` that it has to read and
-        write, `programs` of its grid, and `gbps`, 1e9 bytes a second.
+        Each launch of a kernel, library call and copy between devices, in order: `name`, `seconds` (on a GPU, of its
+        own clock; looking at them waits for it), `bytes` that it has to read and write, `programs` of its grid, and
+        `gbps`, 1e9 bytes a second.
     launches : int
         Their number.
     compiles : int
@@ -26,12 +27,17 @@ class Profile:
     """
 
     def __init__(self) -> None:
-        self.kernels: list[profiler.Launch] = []
+        self._launches: list[profiler.Launch] = []
         self._compiled: list[tuple[str, float]] = []
 
     @property
+    def kernels(self) -> list[profiler.Launch]:
+        profiler.settle(self._launches)
+        return self._launches
+
+    @property
     def launches(self) -> int:
-        return len(self.kernels)
+        return len(self._launches)
 
     @property
     def compiles(self) -> int:
@@ -60,7 +66,7 @@ def profile() -> Iterator[Profile]:
     p = Profile()
     before = len(kernels.compiled)
     with profiler.record() as launches:
-        p.kernels = launches
+        p._launches = launches
         try:
             yield p
         finally:

@@ -9,7 +9,7 @@ import numpy as np
 from .array import Array, method
 from .compiler.expr import Shape
 from .compiler.ops import TABLE
-from .creation import arange
+from .creation import positions
 from .dtypes import bool_, result_type
 from .elementwise import clip, finish
 from .manipulation import broadcast_arrays, ravel, reshape, resize, stack
@@ -77,7 +77,7 @@ def _along(i: Array, shape: Shape, axis: int) -> tuple[Any, ...]:
     """The key of index arrays that walks the other axes alongside `i`."""
     ndim = len(shape)
     return tuple(
-        i if k == axis else reshape(arange(shape[k]), (1,) * k + (-1,) + (1,) * (ndim - k - 1)) for k in range(ndim)
+        i if k == axis else reshape(positions(shape[k]), (1,) * k + (-1,) + (1,) * (ndim - k - 1)) for k in range(ndim)
     )
 
 
@@ -175,7 +175,7 @@ def copyto(dst: Array, src: Any, casting: Any = "same_kind", where: Any = True) 
             raise TypeError(
                 f"Cannot cast array data from {src.dtype!r} to {dst.dtype!r} according to the rule {casting!r}"
             )
-    value = Array(assigned(src, dst.dtype, dst.shape))
+    value = Array(assigned(src, dst.dtype, dst.shape, dst.device))
     dst[...] = value if where is True else elementwise(TABLE["where"], as_array(where), value, dst)
 
 

@@ -10,9 +10,9 @@ A launcher looks at `active`, which is empty except inside `record()`:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Launch(NamedTuple):
@@ -56,9 +56,9 @@ class Summary(NamedTuple):
 active: list[list[Launch]] = []
 
 
-def note(name: str, seconds: float, nbytes: int, programs: int) -> None:
-    """Add a launch to the open records."""
-    launch = Launch(name, seconds, nbytes, programs)
+def note(name: str, seconds: float | Callable[[], float], nbytes: int, programs: int) -> None:
+    """Add a launch to the open records; where the time is not known yet, with a function that waits for it."""
+    launch = Launch(name, seconds, nbytes, programs)  # type: ignore[arg-type]
     for launches in tuple(active):
         launches.append(launch)
 
@@ -73,6 +73,15 @@ def record() -> Iterator[list[Launch]]:
     finally:
         # By identity: two open records may hold equal lists.
         active[:] = [other for other in active if other is not launches]
+        settle(launches)
+
+
+def settle(launches: list[Launch]) -> None:
+    """Wait for the times that are not known yet."""
+    for i, launch in enumerate(launches):
+        seconds: Any = launch.seconds
+        if callable(seconds):
+            launches[i] = launch._replace(seconds=seconds())
 
 
 def summarise(launches: list[Launch]) -> list[Summary]:
