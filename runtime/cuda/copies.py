@@ -165,12 +165,11 @@ def _workers() -> ThreadPoolExecutor:
 
 def _run_lanes(device: CudaDevice, nbytes: int, lane: Callable[[tuple[_Slot, _Slot], range, int], None]) -> None:
     """Call `lane(slots, starts, size)` on several threads, for chunks of `size` bytes."""
-    size = min(_SLOT, max(_CHUNK, -(-nbytes // (2 * _lanes())) + 4095 & -4096))
-    while len(_slots) < _lanes():
+    lanes = _lanes()
+    size = min(_SLOT, max(_CHUNK, -(-nbytes // (2 * lanes)) + 4095 & -4096))
+    while len(_slots) < lanes:
         _slots.append((_Slot(device), _Slot(device)))
-    jobs = [
-        (_slots[i], range(i * size, nbytes, _lanes() * size), size) for i in range(min(_lanes(), -(-nbytes // size)))
-    ]
+    jobs = [(_slots[i], range(i * size, nbytes, lanes * size), size) for i in range(min(lanes, -(-nbytes // size)))]
     futures: list[Future[None]] = []
     try:
         for job in jobs[1:]:
