@@ -22,7 +22,7 @@ from .operands import from_numpy
 from .runtime.cuda import copies
 from .runtime.cuda.memory import allocate as allocate_on
 from .runtime.device import CPU, CudaDevice, default_device
-from .runtime.memory import Buffer, allocate, as_numpy, wrap
+from .runtime.memory import allocate, as_numpy, wrap
 
 if TYPE_CHECKING:
     from .array import Array, Storage

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .array import Array
+from .creation import asarray
 from .dtypes import canonical
 from .host import at_once
 from .operands import as_array
@@ -16,7 +17,7 @@ def _make(name: str) -> Any:
     numpy_function = getattr(np.fft, name)
 
     def function(x: Any, /, *args: Any, **kwargs: Any) -> Array:
-        return at_once(lambda v: numpy_function(v, *args, **kwargs), (as_array(x),))
+        return at_once(f"fft.{name}", lambda v: numpy_function(v, *args, **kwargs), (as_array(x),))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{(numpy_function.__doc__ or '').strip().splitlines()[0]}  Arguments as in numpy.fft.{name}."
@@ -48,9 +49,9 @@ ifftshift = _make("ifftshift")
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Array:
     """Frequencies of a transform's elements."""
-    return as_array(np.fft.fftfreq(n, d).astype(np.float64 if dtype is None else canonical(dtype)))
+    return asarray(np.fft.fftfreq(n, d), canonical(dtype), device=device)
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Array:
     """Frequencies of a real transform's elements."""
-    return as_array(np.fft.rfftfreq(n, d).astype(np.float64 if dtype is None else canonical(dtype)))
+    return asarray(np.fft.rfftfreq(n, d), canonical(dtype), device=device)

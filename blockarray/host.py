@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from .array import Array, lazy
-from .compiler.expr import HOST, Shape, node
+from .compiler.expr import HOST, Shape, apart, node
 from .dtypes import canonical
+from .operands import from_numpy, placed
+from .runtime import profiler
+from .runtime.device import Device, default_device
 
 
 def call(
@@ -32,15 +36,46 @@ def call(
     return lazy(node(HOST, tuple(a._read() for a in arrays), attrs, shape, canonical(dtype)))
 
 
-def at_once(function: Callable[..., Any], arrays: Sequence[Array], *static: Any) -> Any:
-    """function(*numpy_arrays, *static), now; arrays in its result become Arrays."""
-    return to_arrays(function(*(a._host() for a in arrays), *static))
+def at_once(name: str, function: Callable[..., Any], arrays: Sequence[Array], *static: Any) -> Any:
+    """function(*numpy_arrays, *static), now; arrays in its result become Arrays on the operands' device.
+
+    No plan shows such a call, so `profile()` does, by its `name`.
+    """
+    device = home(name, arrays)
+    values = [a._host() for a in arrays]
+    started = perf_counter() if profiler.active else 0.0
+    result = function(*values, *static)
+    if profiler.active:
+        moved = sum(v.nbytes for v in values) + _nbytes(result)
+        profiler.note(name, perf_counter() - started, moved, 1)
+    return to_arrays(result, device)
 
 
-def to_arrays(x: Any) -> Any:
-    """NumPy arrays and scalars, in tuples too, as Arrays."""
-    from .operands import as_array
+def home(name: str, arrays: Sequence[Array]) -> Device:
+    """The device that arrays are on; the default one if all are made of host data.
 
-    if isinstance(x, tuple):
-        return type(x)(*map(to_arrays, x)) if hasattr(x, "_fields") else tuple(map(to_arrays, x))
-    return as_array(x) if isinstance(x, np.ndarray | np.generic) else x
+    Raises
+    ------
+    ValueError
+        If they are on several.
+    """
+    found = None
+    for a in arrays:
+        device = a._device()
+        if device is not None and device is not found:
+            if found is not None:
+                raise ValueError(apart(name, found, device))
+            found = device
+    return found or default_device()
+
+
+def _nbytes(x: Any) -> int:
+    return sum(map(_nbytes, x)) if isinstance(x, tuple | list) else getattr(x, "nbytes", 0)
+
+
+def to_arrays(x: Any, device: Device) -> Any:
+    """NumPy arrays and scalars, in tuples and lists too, as Arrays on a device."""
+    if isinstance(x, tuple | list):
+        parts = [to_arrays(i, device) for i in x]
+        return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
+    return Array(placed(from_numpy(np.asarray(x)), device)) if isinstance(x, np.ndarray | np.generic) else x

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import array, export
-from .compiler.expr import BUFFER, GATHER, SCATTER, Expr, Shape, broadcast, contiguous_strides, node, view
+from .compiler.expr import BUFFER, GATHER, SCATTER, Expr, Shape, apart, broadcast, contiguous_strides, node, view
 from .compiler.ops import TABLE
 from .dtypes import bool_, int64
 from .operands import (
@@ -20,6 +20,7 @@ from .operands import (
     from_numpy,
     to_numpy,
 )
+from .runtime.device import CPU
 
 _WHERE = TABLE["where"]
 _FULL = slice(None)
@@ -145,6 +146,15 @@ def _index_array(k: Any) -> array.Array | np.ndarray:
     return result
 
 
+def _positions(mask: array.Array | np.ndarray) -> list[Expr]:
+    """Positions where a mask holds, an index array an axis."""
+    from .host import at_once
+
+    if isinstance(mask, array.Array):
+        return [found._read() for found in at_once("nonzero", np.nonzero, (mask,))]
+    return [from_numpy(found) for found in np.nonzero(mask)]
+
+
 def _check(index: np.ndarray, axis: int, extent: int) -> None:
     if index.size:
         low, high = int(index.min()), int(index.max())
@@ -166,6 +176,8 @@ def _advanced(a: array.Array, key: tuple[Any, ...]) -> Advanced:
             items.append((k.__index__(), 1) if hasattr(k, "__index__") else (_index_array(k), 1))
         else:
             x = _index_array(k)
+            if isinstance(x, array.Array) and (place := x._device()) is not None and place is not a.device:
+                raise ValueError(apart("indexing", a.device, place))
             items.append((x, x.ndim if _is_mask(x) else 1))
     shape = a.shape
     taken = sum(n for _, n in items)
@@ -211,16 +223,16 @@ def _advanced(a: array.Array, key: tuple[Any, ...]) -> Advanced:
                         f"boolean index did not match indexed array along axis {axis + j}; size of axis is {want} but"
                         f" size of corresponding boolean axis is {have}"
                     )
-            mask = k._host() if isinstance(k, array.Array) else k
             if n == 0:
+                mask = k._host() if isinstance(k, array.Array) else k
                 # A new axis, of extent 1 or 0.
                 basic.append(None)
                 arrays.append((out, from_numpy(np.zeros(int(mask), np.int64))))
                 out += 1
                 continue
-            for found in np.nonzero(mask):
+            for found in _positions(k):
                 basic.append(_FULL)
-                arrays.append((out, from_numpy(found)))
+                arrays.append((out, found))
                 out += 1
             axis += n
             continue
@@ -229,7 +241,7 @@ def _advanced(a: array.Array, key: tuple[Any, ...]) -> Advanced:
             index = from_numpy(k.astype(np.int64))
         else:
             index = cast(k._read(), int64)
-            if index.op is BUFFER and index.nbytes <= SMALL:
+            if index.op is BUFFER and index.nbytes <= SMALL and index.attrs[0].device is CPU:
                 known.append((export.host(index), axis))
         basic.append(_FULL)
         arrays.append((out, index))

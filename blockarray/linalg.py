@@ -395,7 +395,7 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Array:
 def pinv(x: Any, /, *, rtol: Any = None) -> Array:
     """Pseudo-inverse of matrices; computed at once."""
     a = _inexact(x)
-    return at_once(lambda m: np.linalg.pinv(m, rtol=_plain(rtol)), (a,))
+    return at_once("linalg.pinv", lambda m: np.linalg.pinv(m, rtol=_plain(rtol)), (a,))
 
 
 def _plain(x: Any) -> Any:
@@ -404,12 +404,12 @@ def _plain(x: Any) -> Any:
 
 def qr(x: Any, /, *, mode: Any = "reduced") -> Any:
     """Orthogonal and triangular factor; computed at once."""
-    return at_once(lambda m: np.linalg.qr(m, mode), (_inexact(x),))
+    return at_once("linalg.qr", lambda m: np.linalg.qr(m, mode), (_inexact(x),))
 
 
 def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     """Singular value decomposition; computed at once."""
-    return at_once(lambda m: np.linalg.svd(m, full_matrices, compute_uv), (_inexact(x),))
+    return at_once("linalg.svd", lambda m: np.linalg.svd(m, full_matrices, compute_uv), (_inexact(x),))
 
 
 def svdvals(x: Any, /) -> Array:
@@ -421,7 +421,7 @@ def svdvals(x: Any, /) -> Array:
 
 def eigh(x: Any, /) -> Any:
     """Eigenvalues and eigenvectors of Hermitian matrices; computed at once."""
-    return at_once(np.linalg.eigh, (_inexact(x),))
+    return at_once("linalg.eigh", np.linalg.eigh, (_inexact(x),))
 
 
 def eigvalsh(x: Any, /) -> Array:
@@ -443,27 +443,28 @@ def eig(x: Any, /) -> Any:
         result = np.linalg.eig(m)
         return type(result)(*(_complex(r, m.dtype) for r in result))
 
-    return at_once(run, (a,))
+    return at_once("linalg.eig", run, (a,))
 
 
 def eigvals(x: Any, /) -> Array:
     """Eigenvalues of square matrices, complex; computed at once."""
-    return at_once(lambda m: _complex(np.linalg.eigvals(m), m.dtype), (_inexact(x),))
+    return at_once("linalg.eigvals", lambda m: _complex(np.linalg.eigvals(m), m.dtype), (_inexact(x),))
 
 
 def slogdet(x: Any, /) -> Any:
     """Sign and logarithm of the absolute determinant; computed at once."""
-    return at_once(np.linalg.slogdet, (_inexact(x),))
+    return at_once("linalg.slogdet", np.linalg.slogdet, (_inexact(x),))
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     """Least-squares solution; computed at once."""
-    return at_once(lambda m, v: np.linalg.lstsq(m, v, rcond), (_inexact(a), _inexact(b)))
+    return at_once("linalg.lstsq", lambda m, v: np.linalg.lstsq(m, v, rcond), (_inexact(a), _inexact(b)))
 
 
 def matrix_rank(x: Any, /, *, rtol: Any = None) -> Array:
     """Number of singular values above a tolerance; computed at once."""
-    return as_array(at_once(lambda m: np.asarray(np.linalg.matrix_rank(m, rtol=_plain(rtol))), (_inexact(x),)))
+    rank = lambda m: np.asarray(np.linalg.matrix_rank(m, rtol=_plain(rtol)))
+    return at_once("linalg.matrix_rank", rank, (_inexact(x),))
 
 
 def matrix_power(x: Any, n: int, /) -> Array:
@@ -475,7 +476,7 @@ def matrix_power(x: Any, n: int, /) -> Array:
     if n == 0:
         from .creation import eye
 
-        return broadcast_to(eye(a.shape[-1], dtype=a.dtype), a.shape).copy()
+        return broadcast_to(eye(a.shape[-1], dtype=a.dtype, device=a.device), a.shape).copy()
     result = None
     while n:
         if n & 1:
@@ -565,7 +566,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 def cond(x: Any, p: Any = None) -> Array:
     """Condition number; computed at once."""
-    return as_array(at_once(lambda m: np.asarray(np.linalg.cond(m, p)), (_inexact(x),)))
+    return at_once("linalg.cond", lambda m: np.asarray(np.linalg.cond(m, p)), (_inexact(x),))
 
 
 LinAlgError = np.linalg.LinAlgError

@@ -12,13 +12,13 @@ from .array import Array, lazy, method
 from .compiler.expr import UPDATE, Expr, Shape, compose, contiguous_strides, node, view
 from .dtypes import canonical, result_type
 from .elementwise import finish
+from .host import at_once
 from .operands import (
     as_array,
     axis_index,
     axis_tuple,
     cast,
     constant,
-    from_numpy,
     shape_tuple,
 )
 from .operands import (
@@ -530,7 +530,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Ar
     """The array with a border; modes that repeat elements gather, those that compute new ones run on the host."""
     x = as_array(array)
     if mode not in ("constant", "edge", "reflect", "symmetric", "wrap") or kwargs.get("reflect_type") == "odd":
-        return Array(from_numpy(np.pad(x._host(), pad_width, mode, **kwargs)))
+        return at_once("pad", lambda v: np.pad(v, pad_width, mode, **kwargs), (x,))
     widths = (
         np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
         if not isinstance(pad_width, dict)
@@ -548,8 +548,11 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Ar
         from .creation import full
 
         for k, (before, after) in enumerate(widths):
-            edge = lambda n, v: full((*x.shape[:k], n, *x.shape[k + 1 :]), np.asarray(v).astype(x.dtype), x.dtype)  # noqa: B023
-            parts = [edge(before, values[k, 0])] * (before > 0) + [x] + [edge(after, values[k, 1])] * (after > 0)
+            parts = [x]
+            for n, value, place in ((before, values[k, 0], 0), (after, values[k, 1], 2)):
+                if n:
+                    edge = (*x.shape[:k], n, *x.shape[k + 1 :])
+                    parts.insert(place, full(edge, value.astype(x.dtype), x.dtype, device=x.device))
             x = concatenate(parts, k) if len(parts) > 1 else x
         return x.copy() if x is array else x
     from .selection import take
@@ -569,7 +572,7 @@ def resize(a: Any, new_shape: Any) -> Array:
     if not x.size:
         from .creation import zeros
 
-        return zeros(shape, x.dtype)
+        return zeros(shape, x.dtype, device=x.device)
     return reshape(tile(x, -(-n // x.size))[:n], shape)
 
 
@@ -599,4 +602,4 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     """The array with values inserted along an axis; computed on the host."""
     host = lambda v: v._host() if isinstance(v, Array) else v
-    return Array(from_numpy(np.insert(as_array(arr)._host(), host(obj), host(values), axis)))
+    return at_once("insert", lambda v: np.insert(v, host(obj), host(values), axis), (as_array(arr),))

@@ -532,7 +532,7 @@ def _cumulative(name: str, x: Any, axis: Any, dtype: Any, out: Any, include_init
 
         shape = list(result.shape)
         shape[axis_index(axis, result.ndim)] = 1
-        first = full(tuple(shape), 0 if name == "cumsum" else 1, result.dtype)
+        first = full(tuple(shape), 0 if name == "cumsum" else 1, result.dtype, device=result.device)
         result = concatenate((first, result), axis)
     return finish(result, out)
 

@@ -171,7 +171,7 @@ def unique(
 ) -> Any:
     """The different elements in order; computed at once."""
     run = lambda x: np.unique(x, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
-    return at_once(run, (as_array(ar),))
+    return at_once("unique", run, (as_array(ar),))
 
 
 class UniqueAll(NamedTuple):
@@ -193,22 +193,22 @@ class UniqueInverse(NamedTuple):
 
 def unique_all(x: Any, /) -> UniqueAll:
     """The different elements, where each first is, which one each element is, and how many there are."""
-    return UniqueAll(*at_once(lambda v: tuple(np.unique_all(v)), (as_array(x),)))
+    return UniqueAll(*at_once("unique_all", lambda v: tuple(np.unique_all(v)), (as_array(x),)))
 
 
 def unique_counts(x: Any, /) -> UniqueCounts:
     """The different elements and how many there are of each."""
-    return UniqueCounts(*at_once(lambda v: tuple(np.unique_counts(v)), (as_array(x),)))
+    return UniqueCounts(*at_once("unique_counts", lambda v: tuple(np.unique_counts(v)), (as_array(x),)))
 
 
 def unique_inverse(x: Any, /) -> UniqueInverse:
     """The different elements and which one each element is."""
-    return UniqueInverse(*at_once(lambda v: tuple(np.unique_inverse(v)), (as_array(x),)))
+    return UniqueInverse(*at_once("unique_inverse", lambda v: tuple(np.unique_inverse(v)), (as_array(x),)))
 
 
 def unique_values(x: Any, /) -> Array:
     """The different elements."""
-    return at_once(np.unique_values, (as_array(x),))
+    return at_once("unique_values", np.unique_values, (as_array(x),))
 
 
 def isin(element: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Array:
@@ -221,7 +221,7 @@ def _set_function(name: str, doc: str) -> Any:
     numpy_function = getattr(np, name)
 
     def function(ar1: Any, ar2: Any) -> Array:
-        return at_once(numpy_function, (as_array(ar1), as_array(ar2)))
+        return at_once(name, numpy_function, (as_array(ar1), as_array(ar2)))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{doc}; computed at once."

@@ -12,8 +12,9 @@ from .compiler.ops import TABLE
 from .creation import positions
 from .dtypes import bool_, result_type
 from .elementwise import clip, finish
+from .host import at_once
 from .manipulation import broadcast_arrays, ravel, reshape, resize, stack
-from .operands import SCALARS, as_array, assigned, axis_index, elementwise, from_numpy, shape_tuple, to_numpy
+from .operands import SCALARS, as_array, assigned, axis_index, elementwise, shape_tuple, to_numpy
 
 __all__ = [
     "take", "take_along_axis", "put_along_axis", "nonzero", "argwhere", "flatnonzero", "compress",
@@ -87,17 +88,17 @@ def nonzero(a: Any) -> tuple[Array, ...]:
     x = as_array(a)
     if not x.ndim:
         raise ValueError("Calling nonzero on 0d arrays is not allowed. Use atleast_1d(scalar).nonzero() instead.")
-    return tuple(Array(from_numpy(i)) for i in np.nonzero(x._host()))
+    return at_once("nonzero", np.nonzero, (x,))
 
 
 def argwhere(a: Any) -> Array:
     """Positions of the elements that are not zero, a row each; computes `a`."""
-    return Array(from_numpy(np.argwhere(as_array(a)._host())))
+    return at_once("argwhere", np.argwhere, (as_array(a),))
 
 
 def flatnonzero(a: Any) -> Array:
     """Positions in the flattened array of the elements that are not zero; computes `a`."""
-    return Array(from_numpy(np.flatnonzero(as_array(a)._host())))
+    return at_once("flatnonzero", np.flatnonzero, (as_array(a),))
 
 
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Array:

@@ -113,15 +113,16 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, we
     """Counts of elements in bins, and the bins' edges; computed at once."""
     edges = bins._host() if isinstance(bins, Array) else bins
     if weights is None:
-        return at_once(lambda x: np.histogram(x, edges, range, density), (as_array(a),))
-    return at_once(lambda x, w: np.histogram(x, edges, range, density, w), (as_array(a), as_array(weights)))
+        return at_once("histogram", lambda x: np.histogram(x, edges, range, density), (as_array(a),))
+    weighted = lambda x, w: np.histogram(x, edges, range, density, w)
+    return at_once("histogram", weighted, (as_array(a), as_array(weights)))
 
 
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Array:
     """Counts of each non-negative integer; computed at once."""
     if weights is None:
-        return at_once(lambda v: np.bincount(v, minlength=minlength), (as_array(x),))
-    return at_once(lambda v, w: np.bincount(v, w, minlength), (as_array(x), as_array(weights)))
+        return at_once("bincount", lambda v: np.bincount(v, minlength=minlength), (as_array(x),))
+    return at_once("bincount", lambda v, w: np.bincount(v, w, minlength), (as_array(x), as_array(weights)))
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Array:
@@ -133,14 +134,13 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Arr
 
 def convolve(a: Any, v: Any, mode: Any = "full") -> Array:
     """Discrete convolution of two vectors; computed at once."""
-    return at_once(lambda x, y: np.convolve(x, y, mode), (as_array(a), as_array(v)))
+    return at_once("convolve", lambda x, y: np.convolve(x, y, mode), (as_array(a), as_array(v)))
 
 
 def gradient(f: Any, *varargs: Any, axis: Any = None) -> Any:
     """Central differences, one-sided at the ends; computed at once."""
     spacing = tuple(v._host() if isinstance(v, Array) else v for v in varargs)
-    result = at_once(lambda x: np.gradient(x, *spacing, axis=axis), (as_array(f),))
-    return [as_array(r) for r in result] if isinstance(result, list) else result
+    return at_once("gradient", lambda x: np.gradient(x, *spacing, axis=axis), (as_array(f),))
 
 
 def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
