@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from numpy import dtype, euler_gamma, newaxis
 
-from . import fft, linalg
+from . import fft, linalg, random
 from .array import Array
 from .creation import *
 from .dtypes import *
