@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .. import dtypes
 from ..ir import Kernel, Op, Value
@@ -68,7 +68,7 @@ class Codegen:
         self.allocas: list[str] = []
         self.globals: list[str] = []
         #: Elements and other derived values that may be read here: innermost scope last.
-        self.scopes: list[dict[object, Register]] = [{}]
+        self.scopes: list[dict[object, Any]] = [{}]
         #: Position at which the present trip of a looped dim starts.
         self.base: dict[str, V] = {}
         #: Dims whose tile may be partly outside in the code being written.
@@ -287,11 +287,11 @@ class Codegen:
             else:
                 rest.append(op)
                 continue
-            self.define(("all", op), i32(0))
+            self.define(("all", op), True)
         extents = tuple(dict.fromkeys(e for op in rest for e in op.result.type.extents))
         self._points(rest, extents)
         for op in rest:
-            self.define(("all", op), i32(0))
+            self.define(("all", op), True)
 
     def _before(self, ops: Sequence[Op], op: Op) -> list[Op]:
         """Those of `ops` that `op` is computed from, and that are not computed yet."""
@@ -317,13 +317,13 @@ class Codegen:
         yield
         self.scopes.pop()
 
-    def lookup(self, key: object) -> Register | None:
+    def lookup(self, key: object) -> Any:
         for scope in reversed(self.scopes):
             if key in scope:
                 return scope[key]
         return None
 
-    def define(self, key: object, reg: Register) -> None:
+    def define(self, key: object, reg: Any) -> None:
         self.scopes[-1][key] = reg
 
     def memo(self, key: object, make: Callable[[], V]) -> V:

@@ -271,7 +271,8 @@ def _elements(splits: dict[str, Split]) -> int:
 
 def _limit(splits: dict[str, Split], order: list[str], walked: frozenset[str], limit: int, goal: int) -> None:
     """Make trips over dims, walked and outer ones first, until a thread holds few enough elements."""
-    for name in sorted(reversed(order), key=lambda n: n not in walked):
+    outermost = order[::-1]
+    for name in sorted(outermost, key=lambda n: n not in walked):
         split = splits[name]
         if _elements(splits) <= limit:
             break

@@ -147,7 +147,7 @@ def finish(code: Codegen, reductions: Sequence[Reduction]) -> None:
         for point, state in zip(code.points(r.kept), states, strict=True):
             value = r.op.result
             code.define(code.key(value, point), convert(code.t, state[-1], r.dtypes[-1], value.type.dtype))
-        code.define(("all", r.op), i32(0))
+        code.define(("all", r.op), True)
 
 
 def _across_warps(code: Codegen, pending: Sequence[tuple[Reduction, list[State], list[V]]]) -> None:
@@ -221,4 +221,3 @@ def _shuffle(t: Text, kind: str, v: V, operand: V) -> V:
     if ty == "float":
         return t.cast("bitcast", found, "float")
     return t.cast("trunc", found, ty) if ty != "i32" else found
-

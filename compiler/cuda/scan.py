@@ -158,4 +158,3 @@ def emit(code: Codegen, op: Op) -> None:
 
 def open_(code: Codegen, op: Op) -> None:
     Scan(code, op).open()
-

@@ -1,6 +1,6 @@
-"""Runs the kernels of `kernels.py` on a GPU, compares with the interpreter and times the large ones.
+"""Runs the kernels of `gpu_kernels.py` on a GPU, compares with the interpreter and times the large ones.
 
-    python tests/compiler/cuda/bringup.py [words that the names must contain]
+python tests/compiler/cuda/bringup.py [words that the names must contain]
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ package.__path__ = [str(ROOT / "blockarray")]
 sys.modules["blockarray"] = package
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
-import kernels  # noqa: E402
-from blockarray.compiler import cuda, dtypes, interpreter  # noqa: E402
-from cuda.bindings import driver  # noqa: E402
+import gpu_kernels as kernels
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+
+from blockarray.compiler import cuda, dtypes, interpreter
 
 #: Bytes before and after each array that no kernel may touch.
 GUARD = 512
@@ -44,7 +45,7 @@ class Launch:
     def __init__(self, case: kernels.Case, target: cuda.Target, guarded: bool = True) -> None:
         self.case = case
         self.header, code = cuda.unpack(cuda.compile(case.kernel, target))
-        self.module = call(driver.cuModuleLoadData, np.char.array(code).tobytes() if False else bytes(code))
+        self.module = call(driver.cuModuleLoadData, code)
         self.function = call(driver.cuModuleGetFunction, self.module, b"kernel")
         if self.header["shared"] > 48 << 10:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -186,7 +187,7 @@ def main(words: list[str]) -> None:
             seconds = timed(launch)
             h = launch.header
             table.append(
-                f"{name:24} {seconds * 1e6:9.1f} us {launch.bytes / seconds / 1e9:7.0f} GB/s   threads {h['threads']:4} "
+                f"{name:24} {seconds * 1e6:9.1f} us {launch.bytes / seconds / 1e9:7.0f} GB/s  threads {h['threads']:4} "
                 f"shared {h['shared']:6} registers {h.get('registers')} spills {h.get('spills')}"
             )
             launch.free()

@@ -1,0 +1,63 @@
+"""GPU code against the interpreter, emulated; and through ptxas where there is one."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import gpu_emulator as emulator
+import gpu_kernels as kernels
+import numpy as np
+import pytest
+
+from blockarray.compiler import cuda, interpreter
+from blockarray.compiler.verifier import verify
+
+TARGET = cuda.make_target((9, 0))
+
+
+@pytest.mark.parametrize("name", kernels.CASES)
+def test_emulated(name: str) -> None:
+    case = kernels.CASES[name]()
+    verify(case.kernel)
+    wanted, found = ([a.copy() if isinstance(a, np.ndarray) else a for a in case.args] for _ in range(2))
+    failed = interpreter.run(case.kernel, wanted)
+    emulator.run(cuda.generate(case.kernel, TARGET), case.kernel, found)
+    for p, want, have in zip(case.kernel.params, wanted, found, strict=True):
+        if not isinstance(want, np.ndarray):
+            continue
+        if p.name == "errors":
+            assert bool(have[0]) == bool(failed)
+        elif want.dtype.kind in "biu":
+            np.testing.assert_array_equal(have, want, p.name)
+        else:
+            wide = np.complex128 if want.dtype.kind == "c" else np.float64
+            np.testing.assert_allclose(have.astype(wide), want.astype(wide), case.rtol, case.atol, err_msg=p.name)
+
+
+#: Kernels with the accesses that their PTX must have.
+WIDE = {
+    "chain whole": ("ld.global.v4.b32", "st.global.v4.b32"),
+    "chain bf16": ("ld.global.v4.b32", "st.global.v4.b32"),
+    "softmax 4096": ("ld.global.v4.b32", "st.global.v4.b32"),
+    "softmax 32768": ("ld.global.v4.b32", "st.global.v4.b32"),
+    "softmax bf16 65536": ("ld.global.v4.b32", "st.global.v4.b32"),
+    "layernorm bf16 8000": ("ld.global.v4.b32", "st.global.v4.b32"),
+    "columns aligned": ("ld.global.v4.b32",),
+    "transpose whole": ("ld.global.v4.b32", "st.global.v4.b32"),
+    "argmax 5000": (),
+    "gather": (),
+    "cumsum 4096": ("ld.global.v4.b32", "st.global.v4.b32"),
+}
+
+
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="no ptxas")
+@pytest.mark.parametrize("name", WIDE)
+def test_assembled(name: str) -> None:
+    kernel = kernels.CASES[name]().kernel
+    code = cuda.ptx(kernel, TARGET)
+    found = set(re.findall(r"(?:ld|st)\.global\S*", code))
+    assert found >= set(WIDE[name])
+    header, _ = cuda.unpack(cuda.compile(kernel, TARGET))
+    assert header["format"] == "cubin"
+    assert header["spills"] == 0
