@@ -116,7 +116,7 @@ class NestCode:
         return max(range(self.rank), key=lambda a: (score[a], a), default=-1)
 
     def _choose_lanes(self) -> int:
-        """Two native vectors a value, four if there are few values; all dtypes share the number of lanes."""
+        """Two native vectors a value, four if that pays; all dtypes share the number of lanes."""
         sizes, work = 0, 0  # dtype sizes are weighed by work
         for item in self.nest.items:
             if item.where and self.lane in item.axes:
@@ -127,8 +127,12 @@ class NestCode:
                 work += weight
         self.work = work
         native = self.code.target.vector_bytes
-        total = (4 if work <= 8 else 2) * native * max(work, 1) // max(sizes, 1)
         extent = self.nest.extents[self.lane]
+        # Few values fit the registers four times.  Many are a long chain: narrow vectors need company to fill the
+        # pipelines meanwhile, where a row is long enough not to leave most lanes idle.
+        blocked = isinstance(extent, str) and self.code.kernel.dims[extent].block is not None
+        many = work <= 8 or (blocked and native <= 32)
+        total = (4 if many else 2) * native * max(work, 1) // max(sizes, 1)
         if isinstance(extent, int):
             total = min(total, 1 << (extent - 1).bit_length() if extent > 1 else 1)
         return max(2, min(64, 1 << (total.bit_length() - 1)))
