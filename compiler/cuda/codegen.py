@@ -528,7 +528,7 @@ class Codegen:
         if len(op.operands) > 2:
             given = parts(self.get(op.operands[2], point))[0]
         ptr = at(t, self.integer(op.operands[0]), t.bin("mul", index, i64(dtypes.SIZE[dtype])))
-        (found,) = load(t, ptr, dtype, 1, both(t, inside, given))
+        found = load(t, ptr, dtype, 1, both(t, inside, given))[0]
         if given is not None:
             found = select(t, given, found, constant(t, op.attrs.get("other", 0), dtype))
         return found

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 
-import gpu_emulator as emulator
-import gpu_kernels as kernels
 import numpy as np
 import pytest
 
 from blockarray.compiler import cuda, interpreter
 from blockarray.compiler.verifier import verify
+from tests.compiler.cuda import gpu_emulator as emulator
+from tests.compiler.cuda import gpu_kernels as kernels
 
 TARGET = cuda.make_target((9, 0))
 
