@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from workloads import Row, chain, gelu_matmul, layernorm, matmul, softmax, sum_0, sum_1, sum_all
 
@@ -158,13 +159,27 @@ class Jax(Peer):
         jax.config.update("jax_default_matmul_precision", "highest")
         jax.config.update("jax_platforms", device)
         self.jax = jax
+        # A sum with zero makes a copy in the transposed order, which ascontiguousarray does not ask for.
+        self.xp = types.SimpleNamespace(**{**vars(jax.numpy), "ascontiguousarray": lambda x: x + 0})
+        self.last: Any = None
 
     def put(self, array: np.ndarray) -> Any:
         return self.jax.numpy.asarray(array)
 
     def fresh(self, row: Row, args: list[Any]) -> Call | None:
-        function = self.jax.jit(lambda *a: row.function(self.jax.numpy, *a))
-        return lambda: function(*args).block_until_ready()
+        function = self.jax.jit(lambda *a: row.function(self.xp, *a))
+        if self.device == "cpu":
+            return lambda: function(*args).block_until_ready()
+
+        def call() -> Any:
+            self.last = function(*args)
+            return self.last
+
+        return call
+
+    def synchronize(self) -> None:
+        if self.last is not None:
+            self.last.block_until_ready()
 
 
 class Torch(Eager):
@@ -177,20 +192,28 @@ class Torch(Eager):
         super().__init__(device, threads)
         import torch
 
-        torch.set_num_threads(threads)
+        if threads:
+            torch.set_num_threads(threads)
         torch.backends.cuda.matmul.allow_tf32 = False
         self.torch = torch
         self.xp = types.SimpleNamespace(
-            **{name: getattr(torch, name) for name in ("exp", "log", "sin", "sqrt", "tanh", "sum", "mean", "matmul")},
+            **{
+                name: getattr(torch, name)
+                for name in ("exp", "log", "sin", "sqrt", "tanh", "sum", "mean", "matmul", "argmax", "cumsum")
+            },
+            ascontiguousarray=lambda x: x.contiguous(),
+            sort=lambda x: torch.sort(x)[0],
             max=lambda x, axis, keepdims: torch.amax(x, axis, keepdim=keepdims),
             var=lambda x, axis=None: torch.var(x, axis, correction=0),
         )
 
     def put(self, array: np.ndarray) -> Any:
+        if array.dtype == ml_dtypes.bfloat16:
+            return self.torch.from_numpy(array.view(np.int16)).view(self.torch.bfloat16).to(self.device)
         return self.torch.from_numpy(array).to(self.device)
 
     def host(self, result: Any) -> np.ndarray:
-        return result.cpu().numpy()
+        return result.cpu().to(self.torch.float32 if result.dtype == self.torch.bfloat16 else result.dtype).numpy()
 
     def synchronize(self) -> None:
         if self.device == "cuda":
@@ -249,6 +272,8 @@ class CuPy(Eager):
         return f"cupy {self.xp.__version__}"  # the distribution's name holds the CUDA version
 
     def put(self, array: np.ndarray) -> Any:
+        if array.dtype == ml_dtypes.bfloat16:
+            raise TypeError("no bfloat16")
         return self.xp.asarray(array)
 
     def host(self, result: Any) -> np.ndarray:
@@ -269,7 +294,7 @@ class BlockArray(Peer):
         self.xp: Any = blockarray
 
     def put(self, array: np.ndarray) -> Any:
-        return self.xp.asarray(array)
+        return self.xp.asarray(array, device=self.device)
 
     def fresh(self, row: Row, args: list[Any]) -> Call | None:
         return lambda: self.evaluate(row.function(self.xp, *args))

@@ -46,13 +46,15 @@ def cores(count: int) -> set[int]:
 
 def environment(threads: int) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
-    return env | dict.fromkeys(THREAD_VARIABLES, str(threads)) | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    if threads:
+        env |= dict.fromkeys(THREAD_VARIABLES, str(threads))
+    return env | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
 def spawn(command: list[str], threads: int, **options: Any) -> subprocess.Popen[str]:
     """A process whose threads, however it counts them, share the same cores as every other peer's."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores(threads))
+    os.sched_setaffinity(0, cores(threads) if threads else before)
     try:
         return subprocess.Popen(command, text=True, env=environment(threads), **options)
     finally:
@@ -102,7 +104,7 @@ def time_row(row: Row, workers: list[Worker], rounds: int) -> dict[str, dict[str
         elif reply["sample"] is not None:
             cells["first"][worker.name] = Cell(reply["first"])
             reference = reference or list(reply["sample"])
-            tolerance = 1e-9 if row.dtype == "float64" else 2e-3
+            tolerance = {"float64": 1e-9, "bfloat16": 2e-2}.get(row.dtype, 2e-3)
             if not np.allclose(reply["sample"], reference, rtol=tolerance, atol=tolerance):
                 cells["fresh"][worker.name] = Cell(note=f"another result than {workers[0].name}'s")
     for kind in ("fresh", "reused"):
@@ -181,11 +183,14 @@ def main() -> None:
     args = parser.parse_args()
     wanted = [part for part in args.rows.split(",") if part]
     selected = [row for row in rows(args.device) if not wanted or any(part in row.name for part in wanted)]
-    counts = [1] if args.device == "cuda" else [int(n) for n in args.threads.split(",")]
+    # Beside a GPU, processes are not pinned and use as many threads as they like.
+    counts = [0] if args.device == "cuda" else [int(n) for n in args.threads.split(",")]
     host_machine = machine(args.device)
     with tempfile.TemporaryDirectory(prefix="blockarray-bench-") as folder:
         # Empty caches of compiled code, so that first calls are first calls.
         os.environ["BLOCKARRAY_CACHE_DIR"] = os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        if args.device == "cuda":
+            os.environ["BLOCKARRAY_BENCH_INPUTS"] = folder
         sections = [run_threads(args, n, selected) for n in counts]
     host = [] if args.no_host_cost else host_costs()
     text = report.markdown(host_machine, datetime.date.today(), sections, host)

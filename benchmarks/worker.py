@@ -6,6 +6,7 @@ Each line of standard input is a JSON list, a method of `Session` and its argume
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -39,9 +40,9 @@ class Session:
             self.peer.synchronize()
             seconds = time.perf_counter() - start
             if kind == "fresh":
-                flat = self.peer.host(result).reshape(-1)
+                flat = self.peer.host(result.reshape(-1)[:: max(1, math.prod(result.shape) // 64)])
                 reply["first"] = seconds
-                reply["sample"] = flat[np.linspace(0, flat.size - 1, 64, dtype=int)].astype(float).tolist()
+                reply["sample"] = flat.astype(float).tolist()
             del result
             call()
             self.calls[kind] = call

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 
@@ -82,7 +85,27 @@ def small(xp: Any, x: Any) -> Any:
     return x
 
 
-REDUCTIONS = (sum_0, sum_1, sum_all, var_0, var_1, var_all)
+def argmax_1(xp: Any, x: Any) -> Any:
+    return xp.argmax(x, axis=1)
+
+
+def transpose(xp: Any, x: Any) -> Any:
+    return xp.ascontiguousarray(x.T)
+
+
+def gather(xp: Any, x: Any, index: Any) -> Any:
+    return x[index]
+
+
+def cumsum(xp: Any, x: Any) -> Any:
+    return xp.cumsum(x, axis=0)
+
+
+def sort(xp: Any, x: Any) -> Any:
+    return xp.sort(x)
+
+
+REDUCTIONS = (argmax_1, sum_0, sum_1, sum_all, var_0, var_1, var_all)
 FLOATS = (("f32", "float32", 4), ("f64", "float64", 8))
 
 
@@ -101,6 +124,8 @@ class Row:
     nbytes: int = 0
     flops: int = 0
     positive: bool = False
+    #: The last input holds random indices into the first.
+    indices: bool = False
 
     def limit(self, limits: dict[str, float]) -> float:
         """Seconds that the row takes at least, given what `limits.py` measured; 0 if nothing is known."""
@@ -108,11 +133,30 @@ class Row:
         return max(self.nbytes / bandwidth, self.flops / limits.get(self.dtype, float("inf")))
 
     def inputs(self) -> list[np.ndarray]:
-        rng = np.random.default_rng(0)
-        t = np.dtype(self.dtype).type
+        return [self._input(k, shape) for k, shape in enumerate(self.shapes)]
+
+    def _input(self, k: int, shape: tuple[int, ...]) -> np.ndarray:
+        """Random values; large ones come from a folder that the peers share, if there is one."""
+        folder = os.environ.get("BLOCKARRAY_BENCH_INPUTS")
+        drawn = "float64" if self.dtype == "float64" else "float32"
+        if self.indices and k == len(self.shapes) - 1:
+            drawn = "int64"
+        if folder is None:
+            return self._draw(k, shape, drawn)
+        path = Path(folder, f"{drawn}-{self.positive}-{k}-{'x'.join(map(str, shape))}.npy")
+        if not path.exists():
+            np.save(path, self._draw(k, shape, drawn))
+        array = np.load(path)
+        return array.astype(ml_dtypes.bfloat16) if self.dtype == "bfloat16" and drawn == "float32" else array
+
+    def _draw(self, k: int, shape: tuple[int, ...], drawn: str) -> np.ndarray:
+        rng = np.random.default_rng(k)
+        if drawn == "int64":
+            return rng.integers(0, self.shapes[0][0], shape)
+        t = np.dtype(drawn).type
         if self.positive:
-            return [rng.random(shape, t) + t(0.5) for shape in self.shapes]
-        return [rng.standard_normal(shape, t) for shape in self.shapes]
+            return rng.random(shape, t) + t(0.5)
+        return rng.standard_normal(shape, t)
 
 
 def rows(device: str) -> list[Row]:
@@ -133,12 +177,33 @@ def rows(device: str) -> list[Row]:
     out.append(
         Row(f"pairwise distance {pairs}x{pairs}x16 f32", pairwise, ((pairs, 16),) * 2, "float32", 4 * pairs**2, flops)
     )
-    names = ("sum axis 0", "sum axis 1", "sum all", "var axis 0", "var axis 1", "var all")
+    names = ("argmax axis 1", "sum axis 0", "sum axis 1", "sum all", "var axis 0", "var axis 1", "var all")
     out += [
         Row(f"{name} {side}^2 f32", function, (square,), nbytes=moved)
         for name, function in zip(names, REDUCTIONS, strict=True)
+        if device == "cuda" or function is not argmax_1
     ]
+    if device == "cuda":
+        out += gpu_rows()
     out += [Row(f"matmul {mm} {short}", matmul, ((mm, mm),) * 2, t, flops=2 * mm**3) for short, t, _ in FLOATS]
     out.append(Row(f"gelu(a @ b + c) {mm} f32", gelu_matmul, ((mm, mm), (mm, mm), (mm,)), flops=2 * mm**3))
     out.append(Row("10 ops on 1,000 elements f32", small, ((1000,),)))
+    return out
+
+
+def gpu_rows() -> list[Row]:
+    """What only a GPU's table has: rows of many lengths, and movement."""
+    million = 1_000_000
+    out = [Row("softmax 4096x1024 f32", softmax, ((4096, 1024),), nbytes=8 * 4096 * 1024)]
+    for short, dtype, size in (("f32", "float32", 4), ("bf16", "bfloat16", 2)):
+        for length in (128, 512, 1024, 4096, 8192, 16384, 32768, 65536):
+            shape = (2**27 // length, length)
+            out.append(Row(f"softmax 2^27 {short}, rows of {length}", softmax, (shape,), dtype, 2 * size * 2**27))
+    out += [
+        Row("layernorm 16384x4096 f32", layernorm, ((16384, 4096),), nbytes=8 * 16384 * 4096),
+        Row("transposed copy 16384^2 f32", transpose, ((16384, 16384),), nbytes=8 * 16384**2),
+        Row("gather 64M random f32", gather, ((64 * million,),) * 2, nbytes=16 * 64 * million, indices=True),
+        Row("cumsum 100M f32", cumsum, ((100 * million,),), nbytes=8 * 100 * million),
+        Row("sort 32M f32", sort, ((32 * million,),), nbytes=8 * 32 * million),
+    ]
     return out
