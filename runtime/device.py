@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .config import config
 from .cuda import driver
@@ -59,7 +59,11 @@ class Device:
                 if lacking := driver.missing():
                     raise RuntimeError(f"{canonical} cannot be used: {'; '.join(lacking)}")
                 raise ValueError(f"unknown device {name!r}; available: {', '.join(map(str, devices()))}")
-            known = object.__new__(CudaDevice if kind == "cuda" else Device)
+            if kind == "cuda":
+                known = object.__new__(CudaDevice)
+                known.pool = None
+            else:
+                known = object.__new__(Device)
             known.kind, known.index, known._name = kind, index, canonical
             # setdefault, so that two threads agree on one object.
             known = Device._known.setdefault(canonical, known)
@@ -99,9 +103,13 @@ class CudaDevice(Device):
         Their number.
     total_memory : int
         Bytes of device memory.
+    pool : object
+        What cuda/memory.py allocates from; None before it was used.
     """
 
-    __slots__ = ()
+    __slots__ = ("pool",)
+
+    pool: Any
 
     @property
     def name(self) -> str:

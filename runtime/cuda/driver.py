@@ -198,8 +198,7 @@ def _attribute(device: Any, name: str) -> int:
 
 
 def _load() -> Sequence[str]:
-    """Start the driver; what is lacking, in words."""
-    global api, _several
+    """Load the driver and start it; what is lacking, in words."""
     lacking = []
     # The driver first: without one there is no point in the bindings, which take a while to import.
     try:
@@ -208,30 +207,30 @@ def _load() -> Sequence[str]:
         lacking.append("no NVIDIA driver is installed (libcuda.so.1 was not found)")
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
         lacking.append("the package cuda-bindings is not installed: pip install 'blockarray[cuda]'")
-    if lacking:
-        return lacking
+    return lacking or _start(importlib.import_module("cuda.bindings.driver"))
+
+
+def _start(bindings: Any) -> Sequence[str]:
+    global api, _several
+    api = bindings
     try:
-        api = importlib.import_module("cuda.bindings.driver")
-        status = api.cuInit(0)[0]
-    except Exception as error:  # The bindings raise errors of their own, which differ between versions.
-        return [f"the NVIDIA driver cannot be loaded ({error})"]
-    try:
-        check((status,))
+        check(api.cuInit(0))
         if (version := check(api.cuDriverGetVersion())) < _MIN_VERSION:
             return [f"the NVIDIA driver is too old: it knows CUDA {version // 1000}.{version % 1000 // 10}, not 12.0"]
-        _usable.cache_clear()
-        if not _usable():
-            return [f"no GPU of compute capability {MIN_CAPABILITY[0]}.{MIN_CAPABILITY[1]} or newer is visible"]
         _several = check(api.cuDeviceGetCount()) > 1
-    except RuntimeError as error:
+        if not _usable():
+            return [f"no GPU of compute capability {MIN_CAPABILITY[0]}.{MIN_CAPABILITY[1]} or newer, with memory pools"]
+    except Exception as error:  # The bindings raise errors of their own, which differ between versions.
         return [f"the NVIDIA driver cannot be used ({error})"]
     return ()
 
 
 @cache
 def _usable() -> tuple[int, ...]:
-    count = check(api.cuDeviceGetCount())
-    return tuple(i for i in range(count) if properties(i).capability >= MIN_CAPABILITY)
+    found = range(check(api.cuDeviceGetCount()))
+    # Virtual GPUs may lack memory pools.
+    pools = [i for i in found if _attribute(check(api.cuDeviceGet(i)), "MEMORY_POOLS_SUPPORTED")]
+    return tuple(i for i in pools if properties(i).capability >= MIN_CAPABILITY)
 
 
 def _after_fork() -> None:

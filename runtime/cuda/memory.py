@@ -23,7 +23,6 @@ ALIGNMENT = 512
 #: Size classes are at most 32 MiB apart.
 _MAX_STEP = 25
 
-_pools: dict[int, Pool] = {}
 _lock = threading.RLock()
 
 
@@ -64,16 +63,16 @@ class Buffer:
         self.owner = owner
         self.capacity = capacity
 
-    # What it needs is bound early: at interpreter exit the module's globals may be gone.
-    def __del__(self, _pools: dict[int, Pool] = _pools) -> None:
+    # No globals: at interpreter exit they may be gone.
+    def __del__(self) -> None:
         capacity = self.capacity
         if capacity:
-            pool = _pools[self.device.index]
+            pool = self.device.pool
             pool.free[capacity].append(self.address)
             pool.live -= capacity
         elif self.owner is not None:
             # Work that reads it may still be queued.
-            _pools[self.device.index].departed.append(self.owner)
+            self.device.pool.departed.append(self.owner)
 
     def __repr__(self) -> str:
         return f"<Buffer {self.nbytes} bytes at {self.address:#x} on {self.device}{', pinned' if self.pinned else ''}>"
@@ -121,7 +120,7 @@ def allocate(device: CudaDevice, nbytes: int) -> Buffer:
     MemoryError
         If the device has none left, even after the freed blocks went back to it, or if the limit forbids it.
     """
-    pool = _pools.get(device.index) or pool_of(device)
+    pool: Pool = device.pool or pool_of(device)
     if pool.context.fault is not None:
         raise RuntimeError(pool.context.fault)
     capacity = size_class(nbytes)
@@ -167,14 +166,12 @@ def trim(device: CudaDevice) -> int:
 
 def pool_of(device: CudaDevice) -> Pool:
     """A device's pool, made if need be."""
-    pool = _pools.get(device.index)
-    if pool is None:
+    if device.pool is None:
         driver.context(device.index).enter()
         with _lock:
-            pool = _pools.get(device.index)
-            if pool is None:
-                pool = _pools[device.index] = Pool(device)
-    return pool
+            if device.pool is None:
+                device.pool = Pool(device)
+    return device.pool
 
 
 class Pool:

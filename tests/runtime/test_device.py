@@ -31,6 +31,7 @@ def test_not_a_name():
 
 
 def test_default(monkeypatch):
+    monkeypatch.setattr(device, "_chosen", None)
     assert default_device() == "cpu"
     monkeypatch.setattr(device.config, "device", "tpu")
     with pytest.raises(ValueError, match="tpu"):

@@ -21,9 +21,9 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-sys.path[:0] = [str(ROOT), str(HERE)]
+sys.path += [str(HERE), str(ROOT)]
 
-from kernels import SCALE, SHARED, SPIN, STORE, function, pack
+from ptx import SCALE, SHARED, SPIN, STORE, function, pack
 
 from blockarray.runtime.cuda import copies, driver, launch, memory, streams, words
 from blockarray.runtime.device import CPU, CudaDevice, Device, default_device, device, devices
@@ -85,13 +85,15 @@ def in_child(code: str) -> str:
     """Run code in a new process."""
     setup = (
         "import ctypes, os, sys, numpy as np\n"
-        f"sys.path[:0] = {[str(ROOT), str(HERE)]}\n"
+        f"sys.path += {[str(HERE), str(ROOT)]}\n"
         "from blockarray.runtime.device import Device\n"
         "from blockarray.runtime.cuda import copies, driver, launch, memory, streams\n"
-        "from kernels import *\n"
+        "from ptx import *\n"
         "gpu = Device('cuda')\n"
     )
-    done = subprocess.run([sys.executable, "-c", setup + code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", setup + code], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert not done.stderr.strip(), done.stderr
     return done.stdout.strip()

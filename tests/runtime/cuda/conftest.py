@@ -1,0 +1,41 @@
+"""The fake driver as a fixture, in place of a real one if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from blockarray.runtime import device
+from blockarray.runtime.cuda import copies, driver, words
+from blockarray.runtime.device import CPU, CudaDevice, Device
+
+from .fake import FakeDriver
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[FakeDriver]:
+    """A fresh driver; `@pytest.mark.parametrize("fake", [dict(devices=2)], indirect=True)` chooses its devices."""
+    api = FakeDriver(**getattr(request, "param", {}))
+    monkeypatch.setattr(driver, "api", api)
+    monkeypatch.setattr(driver, "_missing", ())
+    monkeypatch.setattr(driver, "_several", api.devices > 1)
+    monkeypatch.setattr(driver, "_local", driver._Local())
+    monkeypatch.setattr(driver, "_contexts", {})
+    monkeypatch.setattr(words, "_arenas", {})
+    monkeypatch.setattr(copies, "_slots", [])
+    monkeypatch.setattr(device, "_chosen", None)
+    monkeypatch.setattr(Device, "_known", {"cpu": CPU})
+    caches = driver.properties, driver._usable
+    for cached in caches:
+        cached.cache_clear()
+    yield api
+    for cached in caches:
+        cached.cache_clear()
+
+
+@pytest.fixture
+def gpu(fake: FakeDriver) -> CudaDevice:
+    found = Device("cuda")
+    assert isinstance(found, CudaDevice)
+    return found

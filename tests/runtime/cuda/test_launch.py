@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import ctypes
+import struct
+
+import numpy as np
+import pytest
+
+from blockarray.runtime.cuda import launch, streams, words
+from blockarray.runtime.cuda.copies import copy_to_host
+from blockarray.runtime.cuda.memory import allocate
+from blockarray.runtime.device import CudaDevice
+
+from .fake import CUresult, FakeDriver
+from .ptx import blob, function, pack
+
+
+def run(f: launch.Function, gpu: CudaDevice, programs: int, *args: int | float) -> None:
+    block = pack(*args)
+    launch.launch(f, gpu, ctypes.addressof(block), len(block), programs)
+    block[:] = b"\xff" * len(block)  # the driver has its own copy
+
+
+def test_launch(fake: FakeDriver, gpu: CudaDevice):
+    f = function("store", 96, shared=100 << 10)
+    buffer, out = allocate(gpu, 8), np.zeros(1, int)
+    for value in (3, 4):
+        run(f, gpu, 7 + value, buffer.address, value)
+        copy_to_host(buffer, 0, out)
+        assert out[0] == value
+    assert fake.launched == [(10, 1, 1, 96, 1, 1, 100 << 10), (11, 1, 1, 96, 1, 1, 100 << 10)]
+    assert fake.calls.count("cuModuleLoadDataEx") == 1
+
+
+def test_sizes_of_grids(fake: FakeDriver, gpu: CudaDevice):
+    f = function("store", 32)
+    run(f, gpu, 0, 0, 0)
+    assert not fake.launched
+    with pytest.raises(ValueError, match="2147483648 programs is too large"):
+        run(f, gpu, 1 << 31, 0, 0)
+
+
+def test_blobs():
+    f = launch.load(blob("code", 128, 64, (100, 8)))
+    assert (f.threads, f.shared, f.workspace(10), f.code) == (128, 64, 180, b"code\0")
+    assert f.header["format"] == "ptx"
+    for bad in (b"", b"\1", struct.pack("<I", 2) + b"{}", struct.pack("<I", 99) + b"{}", b"\x7fELF" + b"\0" * 20):
+        with pytest.raises(RuntimeError, match="no compiled GPU kernel"):
+            launch.load(bad)
+
+
+def test_code_that_cannot_be_loaded(gpu: CudaDevice):
+    with pytest.raises(RuntimeError, match=r"cannot load a kernel on cuda:0: CUDA_ERROR_INVALID_PTX.*\(line 1\)"):
+        run(function("no such code", 32), gpu, 1)
+
+
+def test_failed_launch(fake: FakeDriver, gpu: CudaDevice):
+    f = function("store", 1024)
+    fake.fail["cuLaunchKernel"] = CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+    with pytest.raises(RuntimeError, match="LAUNCH_OUT_OF_RESOURCES"):
+        run(f, gpu, 1, 0, 0)
+    gpu.synchronize()
+
+
+def test_error_words(fake: FakeDriver, gpu: CudaDevice):
+    f = function("store", 1)
+    taken = [words.error_word(gpu) for _ in range(600)]
+    assert len({w.address for w in taken}) == 600
+    run(f, gpu, 1, taken[3].address, 42)
+    gpu.synchronize()
+    assert [w.view[0] for w in taken[2:5]] == [0, 42, 0] and taken[0].view.dtype == np.int64
+    taken[3].view[0] = 0
+    assert not any(w.view[0] for w in taken)
+
+
+def test_error_words_are_used_again_only_when_kernels_are_done(fake: FakeDriver, gpu: CudaDevice):
+    f = function("store", 1)
+    for i in range(3000):
+        word = words.error_word(gpu)
+        assert word.view[0] == 0
+        run(f, gpu, 1, word.address, i + 1)
+    assert fake.calls.count("cuMemHostAlloc") < 4
+
+
+def test_events(fake: FakeDriver, gpu: CudaDevice):
+    first, last = streams.Event(gpu, timing=True).record(), streams.Event(gpu, timing=True)
+    run(function("store", 1), gpu, 1, allocate(gpu, 8).address, 1)
+    last.record()
+    assert not last.done()
+    assert first.elapsed(last) == pytest.approx(1e-3)  # the fake's clock counts pieces of work
+    assert first.done() and last.done()
