@@ -55,6 +55,7 @@ class Expr:
 
     `depth` is 1 + the deepest recorded input's (0 for leaves) and bounds the pending graph.  `device` is where the
     value belongs, that of the inputs; None for host values and what is made of them alone, which go with any device.
+    No two nodes share a tuple of inputs: the planner counts references to see how many nodes read a node.
     """
 
     __slots__ = ("op", "inputs", "attrs", "shape", "dtype", "depth", "device", "__weakref__")
@@ -178,7 +179,7 @@ def broadcast(base: Expr, shape: Shape) -> Expr:
         return Expr(BUFFER, (), (buf, offset, spread(own)), shape, base.dtype, base.depth, base.device)
     if base.op is VIEW:
         offset, own = base.attrs
-        return Expr(VIEW, base.inputs, (offset, spread(own)), shape, base.dtype, base.depth, base.device)
+        return Expr(VIEW, (base.inputs[0],), (offset, spread(own)), shape, base.dtype, base.depth, base.device)
     window = (0, spread(contiguous_strides(base.shape)))
     return Expr(VIEW, (base,), window, shape, base.dtype, base.depth, base.device)
 

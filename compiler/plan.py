@@ -39,105 +39,134 @@ class Graph:
 
 
 def scan(roots: list[Expr]) -> Graph:
-    """Walk the graph behind `roots`.
+    """Walk the graph behind `roots`, which are distinct.
 
     A node that something beside the graph refers to is `external`: an array, or a graph that is not evaluated now,
     holds it.  This is the path of every warm flush, so it is spelled out rather than short.
     """
-    index = {root: i for i, root in enumerate(roots)}
-    nodes = list(index)
-    first = count = len(nodes)
-    #: Positions of nodes to look at.
-    stack = list(range(count - 1, -1, -1))
-    key: list[Any] = [count]
-    add = key.append
-    #: References to each node by the inputs of the graph's nodes.
-    edges = [0] * count
-    computed: list[int] = []
-    buffers: dict[int, list[int]] = {}
-    twins: dict[int, int] = {}
+    nodes = roots.copy()
+    first = len(nodes)
+    # The key says of every input, in order, what it is: the operation of a new node, the position of one met before.
+    # How many inputs there are follows from the operation.
+    key: list[Any] = [first]
+    #: Nodes with inputs, in the order in which these are looked at.
+    inner: list[Expr] = []
+    #: Positions of nodes that may be met again, and how often each was met as an input.
+    index: dict[Expr, int] = {}
+    edges: dict[int, int] = {}
+    leaves: list[int] = []
     writes = False
-    scalar_op, buffer_op = E.SCALAR, E.BUFFER
-    while stack:
-        position = stack.pop()
-        node = nodes[position]
-        op = node.op
-        inputs = node.inputs
-        add(op)
-        if inputs:
-            computed.append(position)
-            for x in inputs:
-                i = index.get(x)
-                if i is None:
-                    add(count)
-                    index[x] = count
-                    nodes.append(x)
-                    edges.append(1)
-                    if x.op is scalar_op:
-                        add(x.dtype.num)
-                    else:
-                        stack.append(count)
-                    count += 1
-                else:
-                    add(i)
-                    edges[i] += 1
-            attrs = node.attrs
-            if attrs is not None:
-                if op is E.UPDATE:
-                    writes = True
-                    add(attrs[1])
-                    add(inputs[1].shape)
-                else:
-                    writes = writes or op is E.SCATTER
-                    add(attrs)
-                    if op is E.VIEW or op is E.HOST:
-                        add(node.shape)
-                        add(node.dtype.num)
-            elif op is CAST:
-                add(node.dtype.num)
-            elif op is POWER and inputs[1].op is scalar_op and inputs[1].attrs in LITERAL_EXPONENTS:
-                add(float(inputs[1].attrs))
-        elif op is buffer_op:
-            attrs = node.attrs
-            same = buffers.get(id(attrs[0]))
-            if same is None:
-                buffers[id(attrs[0])] = [position]
-            else:
-                for t in same:
-                    other = nodes[t]
-                    if other.shape == node.shape and other.attrs[1:] == attrs[1:] and other.dtype is node.dtype:
-                        twins[position] = t
-                        add(t)
-                        break
-                same.append(position)
-            add(node.shape)
-            add(attrs[2])
-            add(node.dtype.num)
+    refs, alone, scalar_op, buffer_op = sys.getrefcount, _ALONE, E.SCALAR, E.BUFFER
+    for i, x in enumerate(roots):
+        index[x] = i
+        edges[i] = 0
+        key.append(x.op)
+        if x.inputs:
+            inner.append(x)
         else:
-            add(node.shape)
-            add(node.dtype.num)
+            key.append(x.shape)
+            key.append(x.dtype)
+    for node in inner:
+        inputs = node.inputs
+        for x in inputs:
+            if refs(x) != alone:  # else nothing but `inputs` refers to it: it is not met again, and not external
+                i = index.get(x)
+                if i is not None:
+                    key.append(i)
+                    edges[i] += 1
+                    continue
+                index[x] = i = len(nodes)
+                edges[i] = 1
+            nodes.append(x)
+            op = x.op
+            if op is scalar_op:
+                key.append(type(x.attrs))
+            elif x.inputs:
+                key.append(op)
+                inner.append(x)
+            else:
+                key.append(op)
+                key.append(x.shape)
+                key.append(x.dtype)
+                if op is buffer_op:
+                    key.append(x.attrs[2])
+                    leaves.append(len(nodes) - 1)
+        attrs = node.attrs
+        op = node.op
+        if attrs is not None:
+            if op is E.UPDATE:
+                writes = True
+                key.append(attrs[1])
+                key.append(inputs[1].shape)
+            else:
+                writes = writes or op is E.SCATTER
+                key.append(attrs)
+                if op is E.VIEW:
+                    key.append(node.shape)
+                elif op is E.HOST:
+                    key.append((len(inputs), node.shape, node.dtype))
+        elif op is CAST:
+            key.append(node.dtype)
+        elif op is POWER and inputs[1].op is scalar_op and inputs[1].attrs in LITERAL_EXPONENTS:
+            key.append((float(inputs[1].attrs),))
     # A name that still refers to a node would count as a holder.
-    node = inputs = x = other = None  # type: ignore[assignment]
-    refs = sys.getrefcount
-    # The graph's own references to a node: `index`, `nodes`, the argument of getrefcount, and its readers.
-    external = tuple([i for i in computed if i >= first and refs(nodes[i]) - edges[i] > 3])
+    node = inputs = x = None  # type: ignore[assignment]
+    inner.clear()
+    twins: dict[int, int] = {}
+    buffers: dict[int, list[int]] = {}
+    if writes or len(leaves) > 1:
+        _compare(nodes, leaves, buffers, twins)
+        key.append(tuple(twins.items()))
+    held: list[int] = []
+    for i, n in edges.items():
+        # The graph's own references to a node: `index`, `nodes`, the argument of getrefcount, and its readers.
+        if i >= first and refs(nodes[i]) - n > 3 and nodes[i].inputs:
+            held.append(i)
+    external = tuple(held)
     donated: tuple[int, ...] = ()
     if writes:
         donated = _donated(nodes, edges, buffers)
-        add(donated)
-        add(_relations(nodes, buffers))
-    add(external)
+        key.append(donated)
+        key.append(_relations(nodes, buffers))
+    key.append(external)
     return Graph(nodes, tuple(key), twins, range(first), external, donated)
 
 
-def _donated(nodes: list[Expr], edges: list[int], buffers: dict[int, list[int]]) -> tuple[int, ...]:
+def _alone() -> int:
+    """What `scan` sees as the number of references to an input that nothing else refers to."""
+    inputs = (object(),)
+    for x in inputs:
+        return sys.getrefcount(x)
+    raise AssertionError
+
+
+_ALONE = _alone()
+
+
+def _compare(nodes: list[Expr], leaves: list[int], buffers: dict[int, list[int]], twins: dict[int, int]) -> None:
+    """Fill in the leaves of each buffer, and which of them are the same window as an earlier one."""
+    for position in leaves:
+        leaf = nodes[position]
+        attrs = leaf.attrs
+        same = buffers.setdefault(id(attrs[0]), [])
+        for t in same:
+            other = nodes[t]
+            if other.shape == leaf.shape and other.attrs[1:] == attrs[1:] and other.dtype is leaf.dtype:
+                twins[position] = t
+                break
+        same.append(position)
+
+
+def _donated(nodes: list[Expr], edges: dict[int, int], buffers: dict[int, list[int]]) -> tuple[int, ...]:
     """Buffers that only this graph holds (or that must be written in place): a write may take their memory over."""
     refs = sys.getrefcount
     donated: list[int] = []
     for same in buffers.values():
         buf = nodes[same[0]].attrs[0]
         # One reference by each leaf, by `buf` and by the argument; each leaf held by the graph alone.
-        if buf.pinned or (refs(buf) - len(same) <= 2 and all(refs(nodes[t]) - edges[t] <= 3 for t in same)):
+        if buf.pinned or (
+            refs(buf) - len(same) <= 2 and all(t not in edges or refs(nodes[t]) - edges[t] <= 3 for t in same)
+        ):
             donated += [t for t in same if _whole(nodes[t])]
     return tuple(sorted(donated))
 
@@ -216,6 +245,8 @@ class Plan:
 def build(graph: Graph, policy: Policy) -> Plan:
     """Plan a graph: rewrite, partition, lower."""
     nodes = graph.nodes
+    if len({*nodes}) < len(nodes):
+        raise AssertionError("nodes share a tuple of inputs")
     roots = [nodes[i] for i in graph.roots]
     external = {nodes[i] for i in graph.external}
     donated = {nodes[graph.twins.get(i, i)] for i in graph.donated}
