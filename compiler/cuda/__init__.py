@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import ir
+from . import codegen, gemm
 from . import ptx as back_end
+from .codegen import Code
 from .libdevice import set_cache
 from .target import SYMBOL, Target, make_target
-
-if TYPE_CHECKING:
-    from .codegen import Code
 
 __all__ = ["SYMBOL", "Target", "compile", "generate", "make_target", "ptx", "set_cache", "text", "unpack"]
 
@@ -21,8 +20,8 @@ _LENGTH = struct.Struct("<I")
 
 def generate(kernel: ir.Kernel, target: Target) -> Code:
     """The LLVM IR of a kernel, and how it is launched."""
-    from . import codegen
-
+    if kernel.attrs.get("schedule") == "gemm" and any(op.name in ("dot", "reduce") for op in kernel.body.ops):
+        return gemm.generate(kernel, target)
     return codegen.generate(kernel, target)
 
 
@@ -47,6 +46,8 @@ def compile(kernel: ir.Kernel, target: Target) -> bytes:
     made = generate(kernel, target)
     code = back_end.emit(made.text, target)
     header: dict[str, Any] = {"threads": made.threads, "shared": made.shared, "workspace": made.workspace}
+    if made.programs is not None:
+        header["programs"] = made.programs
     assembled = back_end.assemble(code, target)
     if assembled is None:
         header["format"], payload = "ptx", code.encode()
@@ -61,7 +62,8 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], bytes]:
     """What `compile` gives, as its header and the code.
 
     The header holds ``threads`` of a block, bytes of dynamic ``shared`` memory, ``workspace`` as bytes in all and bytes
-    a program, and ``format``: "cubin", with ``registers`` of a thread and ``spills`` in bytes, or "ptx".
+    a program, ``programs`` if another number of blocks must be launched than the kernel has, and ``format``: "cubin",
+    with ``registers`` of a thread and ``spills`` in bytes, or "ptx".
     """
     (length,) = _LENGTH.unpack_from(blob)
     start = _LENGTH.size + length

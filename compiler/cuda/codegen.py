@@ -19,9 +19,9 @@ from ..ir import Kernel, Op, Value
 from ..llvm import math
 from ..llvm.convert import Register, constant, convert, from_memory, memory_type, register_type
 from ..llvm.text import Text, V
-from . import layout, reduction, scan, staging
+from . import layout, reduction, scan, scatter, staging
 from .layout import Facts, is_const
-from .memory import GLOBAL, at, both, i32, i64, join, load, parts, select, store
+from .memory import GLOBAL, add, at, both, i32, i64, join, load, parts, select, store
 from .target import Target
 
 BARRIERS = frozenset(("reduce", "argreduce"))
@@ -43,6 +43,8 @@ class Code(NamedTuple):
     shared: int
     #: Bytes, and bytes a program.
     workspace: tuple[int, int] = (0, 0)
+    #: Blocks to launch, where it is not one a program.
+    programs: int | None = None
 
 
 @dataclass(slots=True)
@@ -63,6 +65,7 @@ class Codegen:
         self.kernel = kernel
         self.target = target
         self.facts = Facts(kernel)
+        self.serial = bool(kernel.attrs.get("serial"))
         self.layout = layout.choose(kernel, target, self.facts)
         self.t = Text()
         self.allocas: list[str] = []
@@ -100,7 +103,7 @@ class Codegen:
             f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{threads}" {{', "entry:",
             *self.allocas, *self.t.lines, "}", *self.t.declarations.values(), "",
         ))  # fmt: skip
-        return Code(text, threads, self.shared)
+        return Code(text, threads, self.shared, programs=scatter.PROGRAMS if self.serial else None)
 
     def _parameters(self) -> None:
         """Bind the parameters: each is a slot of 8 bytes, a complex scalar two."""
@@ -357,6 +360,11 @@ class Codegen:
         assert isinstance(found, V)
         return found
 
+    def integer_at(self, value: Value, point: Point) -> V:
+        """An i64's element."""
+        (found,) = parts(self.get(value, point))
+        return found
+
     def _element(self, op: Op, point: Point) -> None:
         """Emit one element of an op."""
         if op.name == "broadcast" or self.lookup(self.key(op.result, point)) is not None:
@@ -521,13 +529,10 @@ class Codegen:
 
     def _load_ptr(self, op: Op, point: Point) -> Register:
         t, dtype = self.t, op.result.type.dtype
-        index = self.get(op.operands[1], point)
-        assert isinstance(index, V)
+        pointer, index, *masks = op.operands
         inside = self.mask(op.result.type.extents, point)
-        given: V | None = None
-        if len(op.operands) > 2:
-            given = parts(self.get(op.operands[2], point))[0]
-        ptr = at(t, self.integer(op.operands[0]), t.bin("mul", index, i64(dtypes.SIZE[dtype])))
+        given = parts(self.get(masks[0], point))[0] if masks else None
+        ptr = at(t, self.integer(pointer), t.bin("mul", self.integer_at(index, point), i64(dtypes.SIZE[dtype])))
         found = load(t, ptr, dtype, 1, both(t, inside, given))[0]
         if given is not None:
             found = select(t, given, found, constant(t, op.attrs.get("other", 0), dtype))
@@ -556,16 +561,22 @@ class Codegen:
             store(self.t, [self.get(value, p) for p in run], self.address(op, point), value.type.dtype, mask)
 
     def _store_ptr(self, op: Op) -> None:
+        if self.serial:
+            scatter.emit(self, op)
+            return
         t, (value, pointer, index) = self.t, op.operands[:3]
         extents, dtype = index.type.extents, value.type.dtype
         for point in self.points(extents):
             mask = both(t, self.mask(extents, point), self.writer(extents))
             if len(op.operands) > 3:
                 mask = both(t, mask, parts(self.get(op.operands[3], point))[0])
-            where = self.get(index, point)
-            assert isinstance(where, V)
+            where = self.integer_at(index, point)
             ptr = at(t, self.integer(pointer), t.bin("mul", where, i64(dtypes.SIZE[dtype])))
-            store(t, [self.get(value, point)], ptr, dtype, mask)
+            element = self.get(value, point)
+            if op.attrs.get("combine") is None:
+                store(t, [element], ptr, dtype, mask)
+            else:
+                add(t, element, ptr, mask)
 
     def _check(self, op: Op) -> None:
         """Record the check's number if it fails anywhere."""

@@ -15,6 +15,7 @@ from math import gcd
 
 from .. import dtypes
 from ..ir import Kernel, Op, Value
+from . import scatter
 from .target import Target
 
 #: Bytes of the widest access.
@@ -217,8 +218,20 @@ def _floor(n: int) -> int:
     return 1 << (max(n, 1).bit_length() - 1)
 
 
+def in_order(kernel: Kernel) -> Layout:
+    """The layout of a kernel whose every warp walks all positions in order, the last dim fastest."""
+    (store,) = [op for op in kernel.walk() if op.name == "store_ptr"]
+    extents = [str(e) for e in store.operands[2].type.extents]
+    splits = {name: Split(looped=True) for name in kernel.dims}
+    if extents:
+        splits[extents[-1]] = Split(threads=32, repeat=8, looped=True)
+    return Layout(splits, extents[-1] if extents else None, frozenset(kernel.dims), 32, scatter.THREADS)
+
+
 def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
     """The layout of a kernel."""
+    if kernel.attrs.get("serial"):
+        return in_order(kernel)
     views = [op for op in kernel.walk() if op.name in VIEWS]
     walked = _walked(kernel)
     sizes = {name: bucket(kernel, name) for name in kernel.dims}

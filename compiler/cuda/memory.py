@@ -81,6 +81,16 @@ def store(t: Text, values: Sequence[Register], ptr: V, dtype: str, mask: V | Non
         _store_masked(t, words, ptr, mask)
 
 
+def add(t: Text, value: Register, ptr: V, mask: V | None) -> None:
+    """Add an integer of 32 or 64 bits to what memory holds, at once as seen by all threads."""
+    assert isinstance(value, V) and value.ty in ("i32", "i64")
+    if mask is None:
+        mask = V("true", "i1")
+    letter = {"i32": "r", "i64": "l"}[value.ty]
+    text = f"@$2 red.relaxed.gpu.global.add.u{value.ty[1:]} [$1], $0;"
+    t.line(f'call void asm sideeffect "{text}", "{letter},l,b,~{{memory}}"({value}, {ptr}, {mask})')
+
+
 def _load_words(t: Text, ptr: V, word: str, count: int) -> list[V]:
     nbytes = count * int(word[1:]) // 8
     if count == 1:
@@ -115,7 +125,7 @@ def _load_masked(t: Text, ptr: V, word: str, count: int, mask: V) -> list[V]:
     zeros = " ".join(f"mov.b{width} ${k}, 0;" for k in range(count))
     space = _SPACES[ptr.ty]
     text = f"{zeros} @${count + 1} ld.{space}.{_access(word, count)} {_operands(0, count)}, [${count}];"
-    constraints = ",".join([f"=&{letter}"] * count + [_letter(ptr), "b"])
+    constraints = ",".join([f"=&{letter}"] * count + ["l", "b"])
     ty = held if count == 1 else "{" + ", ".join([held] * count) + "}"
     found = t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({ptr}, {mask})', ty)
     words = [found] if count == 1 else [t.op(f"extractvalue {found}, {k}", held) for k in range(count)]
@@ -128,12 +138,8 @@ def _store_masked(t: Text, words: list[V], ptr: V, mask: V) -> None:
         words = [t.cast("zext", w, "i16") for w in words]
     letter = {"i8": "h", "i16": "h", "i32": "r", "i64": "l"}[word]
     text = f"@${count + 1} st.{_SPACES[ptr.ty]}.{_access(word, count)} [${count}], {_operands(0, count)};"
-    constraints = ",".join([letter] * count + [_letter(ptr), "b"]) + ",~{memory}"
+    constraints = ",".join([letter] * count + ["l", "b"]) + ",~{memory}"
     t.line(f'call void asm sideeffect "{text}", "{constraints}"({", ".join(map(str, words))}, {ptr}, {mask})')
-
-
-def _letter(ptr: V) -> str:
-    return "l"
 
 
 # -- elements in words ------------------------------------------------------------------------------------------------

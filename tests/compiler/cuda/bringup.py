@@ -54,6 +54,7 @@ class Launch:
         self.programs = 1
         for axis in case.kernel.grid:
             self.programs *= -(-int(sizes[axis.size]) // axis.block)
+        self.programs = self.header.get("programs", self.programs)
         aligned = case.kernel.attrs["aligned"]
         self.memory: list[tuple[int, int, np.ndarray]] = []
         words = b""

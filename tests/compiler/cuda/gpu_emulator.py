@@ -87,6 +87,7 @@ class Emulator:
             raw = np.asarray(arg, dtypes.NUMPY[p.type.dtype])
             for part in (np.real(raw), np.imag(raw)) if raw.dtype.kind == "c" else (raw,):
                 words += struct.unpack("<q", part.tobytes().ljust(8, b"\0"))
+        size = -(-size // 16) * 16
         self.memory = np.full(size + 4096, 0xA5, np.uint8)
         self.allowed = np.zeros(size + 4096, np.bool_)
         for at, arg in self.arrays:
@@ -330,8 +331,15 @@ class Emulator:
             address, space = self.typed(ptr)
             if "b8" in asm[2]:
                 values = [v.astype(np.int8) for v in values]
-            self._store(np.stack(values, 1), address, space, mask & self.typed(predicate)[0])
+            active = mask & self.typed(predicate)[0]
+            if "red." in asm[2]:
+                who, places = self._places(address, space, values[0].itemsize, active)
+                np.add.at(self.memory.view(values[0].dtype), places[:, 0] // values[0].itemsize, values[0][who])
+                return
+            self._store(np.stack(values, 1), address, space, active)
         else:
+            if "bar.warp" in line:
+                return
             assert "barrier" in line, line
             blocks = mask.reshape(-1, self.threads)
             assert (blocks.all(1) | ~blocks.any(1)).all(), "a barrier that not all threads reach"
@@ -364,6 +372,12 @@ class Emulator:
             warps = mask.reshape(-1, 32)
             assert (warps.all(1) | ~warps.any(1)).all(), "a shuffle in a part of a warp"
             return args[1][np.arange(self.count) - lane + source]
+        if "vote.any" in name:
+            return np.repeat((args[1] & mask).reshape(-1, 32).any(1), 32)
+        if "match.any" in name:
+            rows = args[1].reshape(-1, 32)
+            same = (rows[:, :, None] == rows[:, None, :]) & mask.reshape(-1, 1, 32)
+            return (same * (1 << np.arange(32))).sum(2).astype(np.uint32).view(np.int32).ravel()
         function = _FUNCTIONS[name.removeprefix("llvm.").split(".")[0]]
         unsigned = name.startswith("llvm.u")
         if unsigned:
@@ -376,6 +390,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "smin": np.minimum, "smax": np.maximum, "umin": np.minimum, "umax": np.maximum, "sqrt": np.sqrt, "fabs": np.abs,
     "maximum": np.maximum, "minimum": np.minimum, "floor": np.floor, "rint": np.rint, "trunc": np.trunc,
     "__nv_expf": np.exp, "__nv_exp": np.exp, "fma": lambda a, b, c: a * b + c, "abs": lambda a, _: np.abs(a),
+    "ctpop": np.bitwise_count,
 }  # fmt: skip
 
 
@@ -385,4 +400,4 @@ def run(code: Code, kernel: Kernel, args: list[Any]) -> None:
     programs = 1
     for axis in kernel.grid:
         programs *= -(-int(sizes[axis.size]) // axis.block)
-    Emulator(code, kernel, args, programs).run()
+    Emulator(code, kernel, args, code.programs or programs).run()

@@ -192,6 +192,37 @@ def scatter(n: int = 3001) -> Case:
     return m.case()
 
 
+def serial(combine: str | None, n: int = 1001, places: int = 40, dtype: str = "f32", row: int = 1) -> Case:
+    """To repeated places, in order; rows of several elements."""
+    m = Make("serial")
+    b = m.b
+    x, at = m.array(dtype, n * row), m.array("i64", n, data=m.rng.integers(0, places, n))
+    out = m.array(dtype, places * row)
+    i, one = m.whole("i", m.size(n), None), b.const(1)
+    index = b.load_view(at, b.const(0), [one], (i,))
+    if row == 1:
+        b.store_ptr(b.load_view(x, b.const(0), [one], (i,)), out, index, combine=combine)
+    else:
+        s = m.size(row)
+        j = m.whole("j", s, bucket(row))
+        index = b.op("multiply", index, b.broadcast(s, (), (i,)))
+        index = b.op("add", b.broadcast(index, (0,), (i, j)), b.broadcast(b.iota(j), (1,), (i, j)))
+        b.store_ptr(b.load_view(x, b.const(0), [s, one], (i, j)), out, index, combine=combine)
+    b.attrs["serial"] = True
+    return m.case()
+
+
+def counts(n: int = 3001, dtype: str = "i64") -> Case:
+    """Equal places add up; integers in any order."""
+    m = Make("counts")
+    b = m.b
+    x, at, out = m.array(dtype, n), m.array("i64", n, data=m.rng.integers(0, 40, n)), m.array(dtype, 40)
+    j = m.blocked("j", m.size(n), 1024)
+    one, start = b.const(1), b.dim_start(j)
+    b.store_ptr(b.load_view(x, start, [one], (j,)), out, b.load_view(at, start, [one], (j,)), combine="add")
+    return m.case()
+
+
 def transpose(n0: int = 130, n1: int = 200, dtype: str = "f32", aligned: bool = True, back: bool = False) -> Case:
     """out[i, j] = x[j, i] + y[i, j]; or, `back`, the store crosses."""
     m = Make("transpose", aligned)
@@ -411,6 +442,13 @@ CASES: dict[str, Callable[[], Case]] = {
     "gather": gather,
     "gather bad": lambda: gather(bad=True),
     "scatter": scatter,
+    "serial set": lambda: serial(None),
+    "serial add": lambda: serial("add"),
+    "serial add few": lambda: serial("add", 700, 3, "bf16"),
+    "serial set rows": lambda: serial(None, 50, 9, "c64", 70),
+    "serial add rows": lambda: serial("add", 50, 9, "f64", 70),
+    "counts": counts,
+    "counts u32": lambda: counts(dtype="u32"),
     **{f"transpose {d}": lambda d=d: transpose(dtype=d) for d in ("f32", "f16", "i8", "f64", "c64", "c128")},
     "transpose odd": lambda: transpose(131, 77),
     "transpose whole": lambda: transpose(128, 192),
