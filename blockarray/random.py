@@ -18,6 +18,7 @@ import numpy as np
 from numpy.random import SeedSequence
 
 from .array import Array, lazy
+from .compiler.dtypes import NUMPY
 from .compiler.expr import Expr, broadcast, contiguous_strides, iota, node, scalar, view
 from .compiler.ops import TABLE
 from .creation import zeros
@@ -197,7 +198,8 @@ class _Call:
         blocks = self.stream.take(-(-n // _PER_BLOCK.get(name, 1)))
         index = view(iota(n, self.device), 0, contiguous_strides(self.shape), self.shape)
         place = (cast(index, uint64), *(scalar(x, uint64) for x in blocks))
-        rest = (self._operand(x, uint64 if name.startswith("bounded") else self.dtype) for x in parameters)
+        kinds = [NUMPY[d] for types, made in TABLE[name].types if NUMPY[made] == out for d in types[4:]]
+        rest = (self._operand(x, kind) for x, kind in zip(parameters, kinds, strict=True))
         return lazy(node(TABLE[name], (*place, *rest), None, self.shape, out))
 
     def _operand(self, x: Any, dtype: np.dtype) -> Expr:
@@ -245,7 +247,7 @@ class _Call:
         return 2.0 * self.gamma(df / 2.0)
 
     def poisson(self, lam: Any) -> Array:
-        return self.draw("poisson", self.dtype, lam)
+        return cast_to(self.draw("poisson", float64, lam), self.dtype)
 
     def result(self, x: Array, dtype: np.dtype | None = None) -> Any:
         x = cast_to(x, dtype or self.dtype)
@@ -494,7 +496,7 @@ class Generator:
     def vonmises(self, mu: Any, kappa: Any, size: Any = None, *, dtype: Any = np.float64, device: Any = None) -> Any:
         """Angles in [-pi, pi] around `mu` with concentration `kappa`."""
         call, mu, kappa = self._call(size, dtype, device, ("mu", mu, _any), ("kappa", kappa, _non_negative))
-        angle = mu + call.draw("vonmises", call.dtype, kappa)
+        angle = mu + call.draw("vonmises", float64, kappa)
         return call.result(angle - 2.0 * math.pi * floor((angle + math.pi) / (2.0 * math.pi)))
 
     # -- gamma and its kin --------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) turns a counter of 128 bits and a
 key of 64 into four words of 32 bits.  Element `index` of a draw takes the words, one after the other, of the blocks
-whose counters are (block, nonce), (block + 1, nonce), ...  What has to be drawn again comes from the same place with the
-next nonce, so that it depends on nothing but the arguments.
+whose counters are (block, nonce), (block + 1, nonce), ...; where an element needs more, it has the block to itself.
+What has to be drawn again comes from the same place with the next nonce: it depends on nothing but the arguments.
 """
 
 from __future__ import annotations
@@ -76,11 +76,15 @@ def _multiply_high(x: Any, y: Any) -> Any:
     return x1 * y1 + (middle >> _HALF) + (other >> _HALF)
 
 
+#: Attempts after which even what is rejected is taken: that is nothing but NaNs.
+ATTEMPTS = 128
+
+
 def _until_accepted(attempt: Callable[[int], tuple[Any, Any]]) -> Any:
     """attempt(0), and where that is rejected attempt(1), ..."""
     value, rejected = attempt(0)
     round = 1
-    while np.any(rejected):
+    while np.any(rejected) and round < ATTEMPTS:
         again, still = attempt(round)
         value, rejected = np.where(rejected, again, value), rejected & still
         round += 1
@@ -141,3 +145,129 @@ def normal_tail(x: Any) -> Any:
     ]
     f = np.where(w < NORMAL[0][0], pieces[0], np.where(root < NORMAL[1][0], pieces[1], pieces[2]))
     return (np.copysign(1, wide) * (1 - 2 * p) * f).astype(x.dtype)
+
+
+# -- distributions by rejection ---------------------------------------------------------------------------------------
+def _two(index: Any, block: Any, nonce: Any, key: Any, dtype: np.dtype) -> tuple[Any, Any]:
+    """Two numbers between -1/2 and 1/2 from a block of each element's own."""
+    a, b, c, d = _words(block + index, nonce, key)
+    if dtype == np.float32:
+        return tuple(fraction(x.astype(np.uint32).view(np.int32)) for x in (a, c))
+    return tuple(fraction((x | y << _HALF).view(np.int64)) for x, y in ((a, b), (c, d)))
+
+
+def gamma(index: Any, block: Any, nonce: Any, key: Any, shape: Any) -> Any:
+    """Of shape 1/3 or more: Marsaglia and Tsang, "A simple method for generating gamma variables" (2000)."""
+    kind = shape.dtype.type
+    d = shape - kind(1 / 3)
+    c = kind(1 / 3) / np.sqrt(d)
+
+    def attempt(round: int) -> tuple[Any, Any]:
+        t, u = _two(index, block, nonce + np.uint64(round), key, shape.dtype)
+        x = normal_tail(t)
+        v = kind(1) + c * x
+        v = v * v * v
+        bound = kind(0.5) * (x * x) + d * (kind(1) - v + np.log(v))
+        return d * v, (v <= 0) | (np.log(kind(2) * np.abs(u)) > bound)
+
+    return _until_accepted(attempt)
+
+
+#: Means below this are inverted term by term.
+FEW = 10.0
+#: Terms after which inversion ends: all that is left is rounding.
+TERMS = 128
+
+
+def poisson(index: Any, block: Any, nonce: Any, key: Any, lam: Any) -> Any:
+    """Above FEW by Hormann, "The transformed rejection method for generating Poisson random variables" (1993)."""
+    few = np.minimum(lam, FEW)
+    t, _ = _two(index, block, nonce, key, lam.dtype)
+    small = _invert(t + 0.5, np.exp(-few), lambda k: few / k, TERMS)
+    many = np.maximum(lam, FEW)
+    b = 0.931 + 2.53 * np.sqrt(many)
+    a = -0.059 + 0.02483 * b
+    alpha, limit = 1.1239 + 1.1328 / (b - 3.4), 0.9277 - 3.6224 / (b - 2)
+
+    def attempt(round: int) -> tuple[Any, Any]:
+        u, v = _two(index, block, nonce + np.uint64(round), key, lam.dtype)
+        near, v = 0.5 - np.abs(u), 2 * np.abs(v)
+        k = np.floor((2 * a / near + b) * u + many + 0.43)
+        density = k * np.log(many) - many - log_factorial(k)
+        inside = (k >= 0) & (np.log(v * alpha / (a / (near * near) + b)) <= density)
+        return k, ~(((near >= 0.07) & (v <= limit)) | inside)
+
+    return np.where(lam < FEW, small, np.where(np.isnan(lam), lam, _until_accepted(attempt)))
+
+
+def binomial(index: Any, block: Any, nonce: Any, key: Any, n: Any, p: Any) -> Any:
+    """For p up to 1/2; means above FEW by Hormann, "The generation of binomial random variates" (1993)."""
+    mean, odds = n * p, p / (1 - p)
+    t, _ = _two(index, block, nonce, key, n.dtype)
+    few = np.where(mean < FEW, n, 0)
+    small = _invert(t + 0.5, np.exp(few * np.log1p(-p)), lambda k: (few - k + 1) / k * odds, np.minimum(few, TERMS))
+    many = np.maximum(mean, FEW)
+    deviation = np.sqrt(many * (1 - p))
+    b = 1.15 + 2.53 * deviation
+    a = -0.0873 + 0.0248 * b + 0.01 * p
+    alpha, limit = (2.83 + 5.1 / b) * deviation, 0.92 - 4.2 / b
+    mode = np.floor((n + 1) * p)
+    top = log_factorial(mode) + log_factorial(n - mode)
+
+    def attempt(round: int) -> tuple[Any, Any]:
+        u, v = _two(index, block, nonce + np.uint64(round), key, n.dtype)
+        near, v = 0.5 - np.abs(u), 2 * np.abs(v)
+        k = np.floor((2 * a / near + b) * u + many + 0.5)
+        inside = (k >= 0) & (k <= n)
+        density = top - log_factorial(k) - log_factorial(n - k) + (k - mode) * np.log(odds)
+        inside &= np.log(v * alpha / (a / (near * near) + b)) <= density
+        return k, ~(((near >= 0.07) & (v <= limit)) | inside)
+
+    valid = (n >= 0) & (p >= 0) & (p <= 1)
+    return np.where(valid, np.where(mean < FEW, small, _until_accepted(attempt)), np.nan)
+
+
+def _invert(u: Any, first: Any, ratio: Callable[[Any], Any], terms: Any) -> Any:
+    """The first k at which the sum of the probabilities up to it, first * ratio(1) * ... * ratio(k), is not below u."""
+    k, term = np.zeros_like(u), first
+    active = (u > term) & (k < terms)
+    while np.any(active):
+        u, k = np.where(active, u - term, u), np.where(active, k + 1, k)
+        term = np.where(active, term * ratio(np.maximum(k, 1)), term)
+        active &= (u > term) & (k < terms)
+    return k
+
+
+#: Stirling's series.
+STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
+
+
+def log_factorial(k: Any) -> Any:
+    """log(k!) for k from 0 up."""
+    x = k + 1
+    product = x * (x + 1) * (x + 2) * (x + 3) * (x + 4) * (x + 5) * (x + 6) * (x + 7)
+    small = x < 8
+    z = np.where(small, x + 8, x)
+    series = np.polynomial.polynomial.polyval(1 / (z * z), STIRLING) / z
+    value = (z - 0.5) * np.log(z) - z + 0.5 * np.log(2 * np.pi) + series
+    return value - np.where(small, np.log(np.where(small, product, 1)), 0)
+
+
+def vonmises(index: Any, block: Any, nonce: Any, key: Any, kappa: Any) -> Any:
+    """Around 0: Best and Fisher, "Efficient simulation of the von Mises distribution" (1979)."""
+    k = np.clip(kappa, 1e-8, 1e15)
+    r = 1 + np.sqrt(1 + 4 * k * k)
+    rho = 2 * k / (r + np.sqrt(2 * r))
+    s = (1 - rho) * (1 - rho) / (2 * rho)
+
+    def attempt(round: int) -> tuple[Any, Any]:
+        t, v = _two(index, block, nonce + np.uint64(round), key, kappa.dtype)
+        # With 1 - cos in place of cosines nothing cancels where kappa is large.
+        half = np.sin(np.pi * np.abs(t))
+        z = 2 * half * half
+        below = s * z / (s + 2 - z)
+        y = k * (s + below)
+        angle = 2 * np.arcsin(np.minimum(np.sqrt(0.5 * below), 1))
+        return np.copysign(angle, t), np.log(2 * np.abs(v)) > np.log(y) + 1 - y
+
+    return np.where(np.isnan(kappa), kappa, _until_accepted(attempt))

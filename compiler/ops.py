@@ -187,17 +187,23 @@ def _draw(
 
 #: index, block, nonce, key: see `draws`.
 _AT = ("u64",) * 4
-_draw("philox32", "32 random bits.", draws.philox32, 25, (_AT, "u32"))
-_draw("philox64", "64 random bits.", draws.philox64, 45, (_AT, "u64"))
-_draw("bounded32", "A random integer below a bound of at most 2**32.", draws.bounded32, 30, ((*_AT, "u64"), "u32"))
+_draw("philox32", "32 random bits.", draws.philox32, 40, (_AT, "u32"))
+_draw("philox64", "64 random bits.", draws.philox64, 40, (_AT, "u64"))
+_draw("bounded32", "A random integer below a bound of at most 2**32.", draws.bounded32, 50, ((*_AT, "u64"), "u32"))
 _draw("bounded64", "A random integer below a bound.", draws.bounded64, 60, ((*_AT, "u64"), "u64"))
+_draw("gamma", "Gamma deviate of shape 1/3 or more.", draws.gamma, 200, ((*_AT, "f32"), "f32"), ((*_AT, "f64"), "f64"))
+_draw("poisson", "Poisson deviate, a whole number.", draws.poisson, 300, ((*_AT, "f64"), "f64"))
 _draw(
-    "fraction", "Random bits as a number in [0, 1); of a signed type, in (-1/2, 1/2] without 0.", draws.fraction, 4,
+    "binomial", "Binomial deviate, a whole number, for p up to 1/2.", draws.binomial, 400, ((*_AT, "f64", "f64"), "f64")
+)
+_draw("vonmises", "Von Mises deviate around 0.", draws.vonmises, 300, ((*_AT, "f64"), "f64"))
+_draw(
+    "fraction", "Random bits as a number in [0, 1); of a signed type, from -1/2 to 1/2 but not 0.", draws.fraction, 4,
     (("u32",), "f32"), (("u64",), "f64"), (("i32",), "f32"), (("i64",), "f64"),
 )  # fmt: skip
 _draw(
-    "normal_tail", "Normal deviate of x's sign with upper tail abs(x), which counts as at least 2**-65 and at most 1/2.",
-    draws.normal_tail, 45, (("f32",), "f32"), (("f64",), "f64"), ulp=(4, 4),
+    "normal_tail", "Normal deviate of x's sign with upper tail abs(x), from 2**-65 up to 1/2.", draws.normal_tail, 45,
+    (("f32",), "f32"), (("f64",), "f64"), ulp=(4, 4),
 )  # fmt: skip
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
-from ..draws import MULTIPLIERS, NORMAL, ROUNDS, SMALLEST, WEYL
+from ..draws import ATTEMPTS, FEW, MULTIPLIERS, NORMAL, ROUNDS, SMALLEST, STIRLING, TERMS, WEYL
 from .floats import Real, emits
 from .integers import emitter
 from .lanes import Lanes, branch
@@ -108,28 +109,42 @@ def _philox64(index: Lanes, block: Lanes, nonce: Lanes, key: Lanes) -> Lanes:
 
 
 # -- rejection --------------------------------------------------------------------------------------------------------
-def _until_accepted(value: Lanes, rejected: Lanes, again: Callable[[Lanes], tuple[Lanes, Lanes]]) -> Lanes:
-    """`value`, and where it is rejected that of again(1), again(2), ...; these say whether to reject theirs."""
-    t, ty = value.t, value.v.ty
+State = tuple[Lanes, ...]
+
+
+def _repeat(active: Lanes, state: State, step: Callable[..., tuple[Lanes, State]]) -> State:
+    """`state`, replaced by that of step(*state) in lanes that are active, until step says of none that it still is."""
+    t = active.t
     origin, head, done = t.block, t.new_label("again"), t.new_label("join")
-    t.br_if(t.any(rejected.v), head, done)
+    t.br_if(t.any(active.v), head, done)
     t.label(head)
     top = len(t.lines)
-    round, old, open_ = (Lanes(t, V(t.fresh(), kind)) for kind in ("i64", ty, rejected.v.ty))
-    new, still = again(round)
-    result, left, following = open_.where(new, old), open_ & still, round + 1
+    was, *old = (Lanes(t, V(t.fresh(), x.v.ty)) for x in (active, *state))
+    going, made = step(*old)
+    new = [was.where(x, y) for x, y in zip(made, old, strict=True)]
+    going = was & going
     end = t.block
-    edges = ((round, round.like(1), following), (old, value, result), (open_, rejected, left))
+    edges = zip((was, *old), (active, *state), (going, *new), strict=True)
     t.lines[top:top] = [
-        f"  {x.v.ref} = phi {x.v.ty} [{start.v.ref}, %{origin}], [{last.v.ref}, %{end}]" for x, start, last in edges
+        f"  {x.v.ref} = phi {x.v.ty} [{first.v.ref}, %{origin}], [{last.v.ref}, %{end}]" for x, first, last in edges
     ]
-    t.br_if(t.any(left.v), head, done)
+    t.br_if(t.any(going.v), head, done)
     t.label(done)
-    return Lanes(t, t.phi(ty, (value.v, origin), (result.v, end)))
+    return tuple([
+        Lanes(t, t.phi(x.v.ty, (x.v, origin), (y.v, end))) for x, y in zip(state, new, strict=True)
+    ])  # fmt: skip
 
 
-def _later(nonce: Lanes, round: Lanes) -> Lanes:
-    return nonce + Lanes(nonce.t, nonce.t.splat(round.v, lanes(nonce.v.ty)))
+def _until_accepted(
+    value: Lanes, rejected: Lanes, nonce: Lanes, attempt: Callable[[Lanes], tuple[Lanes, Lanes]]
+) -> Lanes:
+    """`value`, and where it is rejected that of the next nonces: attempt(nonce) says whether to reject it too."""
+
+    def step(value: Lanes, round: Lanes) -> tuple[Lanes, State]:
+        again, still = attempt(nonce + round)
+        return still & (round < ATTEMPTS - 1), (again, round + 1)
+
+    return _repeat(rejected, (value, nonce.like(1)), step)[0]
 
 
 @draws("bounded32")
@@ -144,11 +159,11 @@ def _bounded32(index: Lanes, block: Lanes, nonce: Lanes, key: Lanes, bound: Lane
 
     value, low = scaled(_words(index, block, nonce, key, 32))
 
-    def again(round: Lanes) -> tuple[Lanes, Lanes]:
-        high, low = scaled(_scattered_words(index, block, _later(nonce, round), key, 32))
+    def again(nonce: Lanes) -> tuple[Lanes, Lanes]:
+        high, low = scaled(_scattered_words(index, block, nonce, key, 32))
         return high, low.below(threshold())
 
-    return _reject(value, low, bound, threshold, again).cast("trunc", "i32")
+    return _reject(value, low, bound, threshold, nonce, again).cast("trunc", "i32")
 
 
 @draws("bounded64")
@@ -161,11 +176,11 @@ def _bounded64(index: Lanes, block: Lanes, nonce: Lanes, key: Lanes, bound: Lane
 
     value, low = scaled(_words(index, block, nonce, key, 64))
 
-    def again(round: Lanes) -> tuple[Lanes, Lanes]:
-        high, low = scaled(_scattered_words(index, block, _later(nonce, round), key, 64))
+    def again(nonce: Lanes) -> tuple[Lanes, Lanes]:
+        high, low = scaled(_scattered_words(index, block, nonce, key, 64))
         return high, low.below(threshold())
 
-    return _reject(value, low, bound, threshold, again)
+    return _reject(value, low, bound, threshold, nonce, again)
 
 
 def _reject(
@@ -173,10 +188,12 @@ def _reject(
     low: Lanes,
     bound: Lanes,
     threshold: Callable[[], Lanes],
+    nonce: Lanes,
     again: Callable[[Lanes], tuple[Lanes, Lanes]],
 ) -> Lanes:
     """Lemire's test: the threshold, which takes a division, is below the bound."""
-    return branch(low.below(bound), lambda: _until_accepted(value, low.below(threshold()), again), value)
+    rejected = lambda: low.below(threshold())
+    return branch(low.below(bound), lambda: _until_accepted(value, rejected(), nonce, again), value)
 
 
 def _multiply_high(x: Lanes, y: Lanes) -> Lanes:
@@ -237,3 +254,156 @@ def _normal_tail(m: Real, x: Lanes) -> Lanes:
         return far.where(value, f)
 
     return flip((1 - 2 * p) * branch(far, tail, f), x.to_bits())
+
+
+# -- distributions by rejection ---------------------------------------------------------------------------------------
+#: Rows that take real numbers beside their place; their emitters' first argument is a Real.
+OF_REALS: dict[str, Callable[..., Lanes]] = {}
+
+
+def _of_reals(function: Callable[..., Lanes]) -> Callable[..., Lanes]:
+    OF_REALS[function.__name__] = function
+    return function
+
+
+def _two(m: Real, index: Lanes, block: Lanes, nonce: Lanes, key: Lanes) -> tuple[Lanes, Lanes]:
+    """Two numbers between -1/2 and 1/2 from a block of each lane's own."""
+    pairs = _block(block + index, nonce, key)
+    first, second = (x.cast("trunc", "i32") if m.dtype == "f32" else x for x in pairs)
+    return fraction(first, signed=True), fraction(second, signed=True)
+
+
+@_of_reals
+def gamma(m: Real, index: Lanes, block: Lanes, nonce: Lanes, key: Lanes, shape: Lanes) -> Lanes:
+    d = shape - 1 / 3
+    c = (1 / 3) / d.call("sqrt")
+
+    def attempt(nonce: Lanes) -> tuple[Lanes, Lanes]:
+        t, u = _two(m, index, block, nonce, key)
+        x = m("normal_tail", t)
+        v = 1 + c * x
+        v = v * v * v
+        bound = 0.5 * (x * x) + d * ((1 - v) + m("log", v))
+        return d * v, (v <= 0) | (m("log", 2 * abs(u)) > bound)
+
+    return _until_accepted(*attempt(nonce), nonce, attempt)
+
+
+@_of_reals
+def poisson(m: Real, index: Lanes, block: Lanes, nonce: Lanes, key: Lanes, lam: Lanes) -> Lanes:
+    place = index, block, nonce, key
+
+    def small() -> Lanes:
+        few = _at_most(lam, FEW)
+        t, _ = _two(m, *place)
+        return _invert(t + 0.5, m("exp", -few), lambda k: few / k, few.like(TERMS))
+
+    def large() -> Lanes:
+        many = _at_least(lam, FEW)
+        b = 0.931 + 2.53 * many.call("sqrt")
+        a = -0.059 + 0.02483 * b
+        alpha, limit = 1.1239 + 1.1328 / (b - 3.4), 0.9277 - 3.6224 / (b - 2)
+        log = m("log", many)
+
+        def attempt(nonce: Lanes) -> tuple[Lanes, Lanes]:
+            u, v = _two(m, index, block, nonce, key)
+            near, v = 0.5 - abs(u), 2 * abs(v)
+            k = ((2 * a / near + b) * u + many + 0.43).call("floor")
+            density = (k * log - many) - _log_factorial(m, k)
+            inside = (k >= 0) & (m("log", v * alpha / (a / (near * near) + b)) <= density)
+            return k, ~(((near >= 0.07) & (v <= limit)) | inside)
+
+        return _until_accepted(*attempt(nonce), nonce, attempt)
+
+    zero = lam.like(0)
+    few = lam < FEW
+    return few.where(branch(few, small, zero), lam.isnan().where(lam, branch(lam >= FEW, large, zero)))
+
+
+@_of_reals
+def binomial(m: Real, index: Lanes, block: Lanes, nonce: Lanes, key: Lanes, n: Lanes, p: Lanes) -> Lanes:
+    mean, odds = n * p, p / (1 - p)
+    rare = mean < FEW
+
+    def small() -> Lanes:
+        few = rare.where(n, 0)
+        t, _ = _two(m, index, block, nonce, key)
+        first = m("exp", few * m("log1p", -p))
+        return _invert(t + 0.5, first, lambda k: ((few - k) + 1) / k * odds, _at_most(few, TERMS))
+
+    def large() -> Lanes:
+        many = _at_least(mean, FEW)
+        deviation = (many * (1 - p)).call("sqrt")
+        b = 1.15 + 2.53 * deviation
+        a = (-0.0873 + 0.0248 * b) + 0.01 * p
+        alpha, limit = (2.83 + 5.1 / b) * deviation, 0.92 - 4.2 / b
+        mode = ((n + 1) * p).call("floor")
+        top = _log_factorial(m, mode) + _log_factorial(m, n - mode)
+        log = m("log", odds)
+
+        def attempt(nonce: Lanes) -> tuple[Lanes, Lanes]:
+            u, v = _two(m, index, block, nonce, key)
+            near, v = 0.5 - abs(u), 2 * abs(v)
+            k = ((2 * a / near + b) * u + many + 0.5).call("floor")
+            density = ((top - _log_factorial(m, k)) - _log_factorial(m, n - k)) + (k - mode) * log
+            inside = (k >= 0) & (k <= n)
+            inside = inside & (m("log", v * alpha / (a / (near * near) + b)) <= density)
+            return k, ~(((near >= 0.07) & (v <= limit)) | inside)
+
+        return _until_accepted(*attempt(nonce), nonce, attempt)
+
+    zero = n.like(0)
+    value = rare.where(branch(rare, small, zero), branch(mean >= FEW, large, zero))
+    return ((n >= 0) & (p >= 0) & (p <= 1)).where(value, math.nan)
+
+
+def _at_most(x: Lanes, limit: float) -> Lanes:
+    return (x > limit).where(limit, x)
+
+
+def _at_least(x: Lanes, limit: float) -> Lanes:
+    return (x < limit).where(limit, x)
+
+
+def _invert(u: Lanes, first: Lanes, ratio: Callable[[Lanes], Lanes], terms: Lanes) -> Lanes:
+    going = lambda u, term, k: (u > term) & (k < terms)
+
+    def step(u: Lanes, term: Lanes, k: Lanes) -> tuple[Lanes, State]:
+        u, k = u - term, k + 1
+        term = term * ratio(k)
+        return going(u, term, k), (u, term, k)
+
+    start = u, first, u.like(0)
+    return _repeat(going(*start), start, step)[2]
+
+
+def _log_factorial(m: Real, k: Lanes) -> Lanes:
+    x = k + 1
+    product = x
+    for i in range(1, 8):
+        product = product * (x + i)
+    small = x < 8
+    z = small.where(x + 8, x)
+    series = horner(1 / (z * z), STIRLING) / z
+    value = ((z - 0.5) * m("log", z) - z + 0.5 * math.log(2 * math.pi)) + series
+    return value - m("log", small.where(product, 1))
+
+
+@_of_reals
+def vonmises(m: Real, index: Lanes, block: Lanes, nonce: Lanes, key: Lanes, kappa: Lanes) -> Lanes:
+    k = _at_most(_at_least(kappa, 1e-8), 1e15)
+    r = 1 + (1 + 4 * k * k).call("sqrt")
+    rho = 2 * k / (r + (2 * r).call("sqrt"))
+    s = (1 - rho) * (1 - rho) / (2 * rho)
+
+    def attempt(nonce: Lanes) -> tuple[Lanes, Lanes]:
+        t, v = _two(m, index, block, nonce, key)
+        half = m("sin", math.pi * abs(t))
+        z = 2 * half * half
+        below = s * z / ((s + 2) - z)
+        y = k * (s + below)
+        angle = 2 * m("arcsin", _at_most((0.5 * below).call("sqrt"), 1.0))
+        return angle.copysign(t), m("log", 2 * abs(v)) > (m("log", y) + 1) - y
+
+    value = _until_accepted(*attempt(nonce), nonce, attempt)
+    return kappa.isnan().where(kappa, value)

@@ -47,6 +47,8 @@ def emit(
         return draws.fraction(*values, signed=dtype in dtypes.SIGNED).v
     if name in draws.EMITTERS:
         return draws.EMITTERS[name](*values).v
+    if name in draws.OF_REALS:
+        return draws.OF_REALS[name](floats.Real(out, target), *values).v
     if dtype in dtypes.FLOAT:
         result = floats.Real(dtype, target)(name, *values).v
         rounded = out in ("f16", "bf16") and name not in floats.EXACT
