@@ -273,3 +273,10 @@ class Code(Text):
 
     def add_global(self, address: V, v: V) -> None:
         self.asm(f"red.relaxed.gpu.global.add.u{v.ty[1:]} [$0], $1;", None, address, v)
+
+
+def predicated_store(k: Code, address: V, v: V, bits: int, condition: V | None) -> None:
+    """Store the low `bits` bits of an integer, where a condition holds, without a branch."""
+    v = k.resize(v, f"i{max(bits, 16)}")
+    guard, operands = ("@$2 ", (address, v, condition)) if condition is not None else ("", (address, v))
+    k.asm(f"{guard}st.global.b{bits} [$0], $1;", None, *operands)

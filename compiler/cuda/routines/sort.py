@@ -8,12 +8,15 @@ from typing import NamedTuple
 from ... import dtypes
 from ...llvm.text import V
 from . import keys
-from .code import Code
+from .code import Code, predicated_store
+from .network import LONGEST, THREADS, lanes, network
 from .radix import DIGIT, RADIX, Ranking
 from .routine import Launch, Module, Pointer, Routine
 
 #: Keys that one program sorts in shared memory.
 SHORT = 4096
+#: Elements of a row whose counts need 64 bits, with the two that say what they count.
+WIDE = 1 << 30
 _COUNT_THREADS, _COUNT_UNROLL = 256, 8
 
 
@@ -229,10 +232,10 @@ def scatter(move: Pass, sizes: Tuning) -> Module:
             to = k.add(offset, k.resize(index, word))
             inside = k.is_("slt", index, valid) if masked else None
             if y is not None:
-                _store(k, k.at(y, to, bits // 8), raw, bits, inside)
+                predicated_store(k, k.at(y, to, bits // 8), raw, bits, inside)
             if q is not None and positions_own is not None:
                 position = k.load_shared(positions_own, carried, i * threads * carried_size)
-                _store(k, k.at(q, to, q_size), position, q_size * 8, inside)
+                predicated_store(k, k.at(q, to, q_size), position, q_size * 8, inside)
 
     k.either(whole, lambda: write(False), lambda: write(True))
     return k.module()
@@ -242,17 +245,6 @@ def _next(k: Code, state: V, by: int) -> V:
     """State + by, modulo 3."""
     v = k.add(state, by)
     return k.choose(k.is_("uge", v, 3), k.sub(v, 3), v)
-
-
-def _store(k: Code, address: V, v: V, bits: int, inside: V | None) -> None:
-    v = k.resize(v, f"i{bits}") if bits >= 32 else v
-    kind = f"st.global.b{bits}"
-    if bits < 32:
-        v = k.trunc(v, "i16")
-    if inside is None:
-        k.asm(f"{kind} [$0], $1;", None, address, v)
-    else:
-        k.asm(f"@$2 {kind} [$0], $1;", None, address, v, inside)
 
 
 def _positions(k: Code, move: Pass, own: V, start: V, row_start: V, valid: V, items: int) -> list[V]:
@@ -349,10 +341,10 @@ def block(dtype: str, descending: bool, items: int, with_keys: bool, result: str
     for i, (raw, position) in enumerate(zip(raws, positions)):
         to = k.add(row_start, k.zext(places[i], "i64"))
         if with_keys:
-            _store(k, k.at(p["y"], to, bits // 8), k.get(raw), bits, inside[i])
+            predicated_store(k, k.at(p["y"], to, bits // 8), k.get(raw), bits, inside[i])
         if result:
             size = dtypes.SIZE[result]
-            _store(k, k.at(p["q"], to, size), k.get(position), size * 8, inside[i])
+            predicated_store(k, k.at(p["q"], to, size), k.get(position), size * 8, inside[i])
     return k.module()
 
 
@@ -391,12 +383,17 @@ def sort(
     if not n or not rows or not (with_keys or positions):
         return Routine(())
     outputs = ((Pointer("keys"),) if with_keys else ()) + ((Pointer("positions"),) if positions else ())
+    if n <= LONGEST:
+        bucket = 1 << (n - 1).bit_length()
+        module = network(dtype, descending, bucket, with_keys, positions)
+        programs = -(-rows * lanes(bucket) // THREADS)
+        return Routine((Launch(module, programs, (Pointer("x"), *outputs, n, rows)),))
     if n <= SHORT:
-        items = 1 << max(0, (n - 1).bit_length() - 8)
+        items = 1 << (n - 1).bit_length() - DIGIT
         module = block(dtype, descending, items, with_keys, positions)
         return Routine((Launch(module, rows, (Pointer("x"), *outputs, n)),))
 
-    wide = n >= 1 << 30
+    wide = n >= WIDE
     word_size, carried = (8, "i64") if wide else (4, "i32")
     passes, size = _passes(dtype), dtypes.SIZE[dtype]
     sizes = sizes or tuning(size * 8, dtypes.SIZE[carried] * 8 if positions else 0)
