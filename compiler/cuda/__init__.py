@@ -13,7 +13,7 @@ from .codegen import Code
 from .libdevice import set_cache
 from .target import SYMBOL, Target, make_target
 
-__all__ = ["SYMBOL", "Target", "compile", "generate", "make_target", "ptx", "set_cache", "text", "unpack"]
+__all__ = ["SYMBOL", "Target", "compile", "generate", "make_target", "package", "ptx", "set_cache", "text", "unpack"]
 
 _LENGTH = struct.Struct("<I")
 
@@ -43,7 +43,11 @@ def compile(kernel: ir.Kernel, target: Target) -> bytes:
     bytes
         The length of a header (four bytes, little endian), the header in JSON and the code; see `unpack`.
     """
-    made = generate(kernel, target)
+    return package(generate(kernel, target), target)
+
+
+def package(made: Code, target: Target) -> bytes:
+    """What `compile` gives, of code that is not a kernel's."""
     code = back_end.emit(made.text, target)
     header: dict[str, Any] = {"threads": made.threads, "shared": made.shared, "workspace": made.workspace}
     if made.programs is not None:

@@ -1,0 +1,179 @@
+"""Matrix products and generalised ones for the GPU, built by hand, with arguments for the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from blockarray.compiler.dtypes import NUMPY
+from blockarray.compiler.ir import Value
+from tests.compiler.cuda.gpu_kernels import Case, Make, tolerance, values
+
+
+class Product(Make):
+    """A kernel with the dims of a product: blocks of m and n, the whole of k."""
+
+    def __init__(self, m: int, n: int, k: int, side: int, batch: int = 0, aligned: bool = True) -> None:
+        super().__init__("product", aligned)
+        self.shape = (m, n, k)
+        sizes = [self.size(x) for x in self.shape]
+        axis = self.b.grid_axis(self.size(batch)) if batch else None
+        self.batch = batch
+        self.program = self.b.program_id(axis) if axis is not None else None
+        self.m, self.n = self.blocked("m", sizes[0], side), self.blocked("n", sizes[1], side)
+        self.k = self.b.dim("k", sizes[2])
+        self.b.attrs["schedule"] = "gemm"
+
+    def _view(self, dims: str, transposed: bool, pad: int) -> tuple[int, list[Value], Value]:
+        """(elements, strides, offset) of an array over two of the dims (and the batch), its rows padded."""
+        b = self.b
+        lengths = dict(zip("mnk", self.shape, strict=True))
+        rows, columns = (lengths[d] for d in (dims[::-1] if transposed else dims))
+        pitch = columns + pad
+        size = rows * pitch
+        strides = [self.size(pitch), b.const(1)]
+        offset = b.const(0)
+        if self.program is not None:
+            offset = b.op("multiply", self.program, self.size(size))
+        for d, stride in zip(dims, strides[::-1] if transposed else strides, strict=True):
+            if d != "k":
+                offset = b.op("add", offset, b.op("multiply", b.dim_start(d), stride))
+        return size * max(1, self.batch), strides[::-1] if transposed else strides, offset
+
+    def operand(self, dims: str, dtype: str, transposed: bool = False, pad: int = 0) -> Value:
+        size, strides, offset = self._view(dims, transposed, pad)
+        return self.b.load_view(self.array(dtype, size), offset, strides, tuple(dims))
+
+    def line(self, dim: str, dtype: str) -> Value:
+        """A vector along m or n."""
+        length = dict(zip("mnk", self.shape, strict=True))[dim]
+        offset = self.b.dim_start(dim) if dim != "k" else self.b.const(0)
+        return self.b.load_view(self.array(dtype, length), offset, [self.b.const(1)], (dim,))
+
+    def result(self, value: Value, transposed: bool = False, pad: int = 0) -> None:
+        size, strides, offset = self._view("mn", transposed, pad)
+        out = self.array(value.type.dtype, size, data=np.zeros(size, NUMPY[value.type.dtype]))
+        self.b.store_view(value, out, offset, strides)
+
+    def spread(self, value: Value, dims: str) -> Value:
+        extents = tuple(dims)
+        return self.b.broadcast(value, [extents.index(str(e)) for e in value.type.extents], extents)
+
+
+def product(
+    dtype: str = "f32", m: int = 64, n: int = 64, k: int = 32, side: int = 64, transposed: str = "", pad: int = 0,
+    batch: int = 0, aligned: bool = True,
+) -> Case:  # fmt: skip
+    """a @ b; `transposed` names those of a, b and c whose rows lie along the other dim."""
+    p = Product(m, n, k, side, batch, aligned)
+    a = p.operand("mk", dtype, "a" in transposed, pad)
+    b = p.operand("kn", dtype, "b" in transposed, pad)
+    p.result(p.b.dot(a, b), "c" in transposed, pad)
+    scale = k**0.5 * tolerance(dtype)
+    return p.case(tolerance(dtype), 4 * scale)
+
+
+def fused(dtype: str = "f32", m: int = 64, n: int = 64, k: int = 32, side: int = 64) -> Case:
+    """exp(-|(2 a) @ cast(b) + c|) * d with c over n and d over m, and the sum before it."""
+    p = Product(m, n, k, side)
+    b = p.b
+    x = p.operand("mk", dtype)
+    y = b.cast(p.operand("kn", "f64" if dtype == "f32" else "f32"), dtype)
+    total = b.dot(b.op("add", x, x), y)
+    added = b.op("add", total, p.spread(p.line("n", dtype), "mn"))
+    shrunk = b.op("exp", b.op("negative", b.op("absolute", added)))
+    p.result(b.op("multiply", shrunk, p.spread(p.line("m", dtype), "mn")))
+    p.result(total)
+    return p.case(4 * tolerance(dtype), 8 * k**0.5 * tolerance(dtype))
+
+
+def distances(dtype: str = "f32", m: int = 64, n: int = 64, k: int = 16, side: int = 64, kind: str = "sum") -> Case:
+    """Sums of (a[:, None] - b[None]) ** 2, or for other kinds of |a[:, None] - b[None]|, over k."""
+    p = Product(m, n, k, side)
+    b = p.b
+    x = p.spread(p.operand("mk", dtype), "mkn")
+    y = p.spread(p.operand("kn", dtype, transposed=True), "mkn")
+    d = b.op("subtract", x, y)
+    d = b.op("multiply", d, d) if kind == "sum" else b.op("absolute", d)
+    p.result(b.reduce(d, kind, [1]))
+    return p.case(8 * tolerance(dtype), tolerance(dtype))
+
+
+def agreement(m: int = 40, n: int = 33, k: int = 21, side: int = 32) -> Case:
+    """Whether all of i < a[i, k] + i and a == b hold: several values a side, of several types, and bools."""
+    p = Product(m, n, k, side)
+    b = p.b
+    a = p.operand("mk", "i16")
+
+    x = p.spread(a, "mkn")
+    y = p.spread(p.operand("kn", "i16", transposed=True), "mkn")
+    z = p.spread(p.line("n", "i64"), "mkn")
+
+    below = b.op("less", b.cast(x, "i64"), z)
+    p.result(b.reduce(b.op("logical_or", below, b.op("equal", x, y)), "all", [1]))
+    return p.case()
+
+
+DTYPES = ("bool", "i8", "u16", "i32", "i64", "f16", "bf16", "f32", "f64", "c64", "c128")
+
+#: Small cases: names and kernels.
+CASES: dict[str, Callable[[], Case]] = {
+    **{f"product {d}": lambda d=d: product(d, 40, 36, 21, 32) for d in DTYPES},
+    **{f"product {d} whole": lambda d=d: product(d, 32, 64, 48, 32) for d in DTYPES},
+    **{
+        f"product f32 {t or 'plain'} {pad}": lambda t=t, pad=pad: product("f32", 80, 96, 32, 64, t, pad)
+        for t in ("", "a", "b", "ab", "c", "abc")
+        for pad in (0, 3)
+    },
+    "product f16 transposed": lambda: product("f16", 64, 64, 48, 64, "ab"),
+    "product bf16 transposed": lambda: product("bf16", 64, 64, 48, 64, "a"),
+    "product batched": lambda: product("f32", 33, 20, 50, 16, batch=3),
+    "product large blocks": lambda: product("f32", 150, 140, 40, 128),
+    "product f64 large blocks": lambda: product("f64", 150, 140, 20, 128),
+    "product c128 large blocks": lambda: product("c128", 130, 129, 9, 128),
+    "product misaligned": lambda: product("f32", 64, 64, 32, 64, aligned=False),
+    "product k 1": lambda: product("f32", 20, 20, 1, 16),
+    "product k 0": lambda: product("f32", 20, 20, 0, 16),
+    "product one": lambda: product("f32", 1, 1, 5, 16),
+    "fused f32": lambda: fused("f32", 70, 50, 33),
+    "fused f32 whole": lambda: fused("f32", 64, 128, 32),
+    "fused bf16": lambda: fused("bf16", 70, 50, 33),
+    **{f"distances {d}": lambda d=d: distances(d, 70, 50, 19) for d in ("i32", "f16", "bf16", "f32", "f64")},
+    "distances whole": lambda: distances("f32", 128, 128, 16, 128),
+    **{
+        f"distances {kind}": lambda kind=kind: distances("f32", 40, 33, 21, 32, kind) for kind in ("max", "min", "prod")
+    },
+    "agreement": agreement,
+}
+
+
+def _square(dtype: str, n: int, side: int = 128, transposed: str = "") -> tuple[Callable[[int], Case], float]:
+    work = 8 if dtype.startswith("c") else 2
+    return lambda part: product(dtype, n // part, n // part, n // part, side, transposed), work * float(n) ** 3
+
+
+#: Large cases, of which a function of p makes one with sides of a p-th; and the arithmetic operations of each.
+TIMED: dict[str, tuple[Callable[[int], Case], float]] = {
+    "f32 4096": _square("f32", 4096),
+    "f32 4096 transposed": _square("f32", 4096, transposed="ab"),
+    "f32 1024": _square("f32", 1024, 64),
+    "f64 4096": _square("f64", 4096),
+    "c64 2048": _square("c64", 2048),
+    "c128 1024": _square("c128", 1024, 64),
+    "bf16 8192": _square("bf16", 8192),
+    "bf16 8192 transposed": _square("bf16", 8192, transposed="ab"),
+    "bf16 1024": _square("bf16", 1024),
+    "f16 4096": _square("f16", 4096),
+    "i8 4096": _square("i8", 4096),
+    "f32 4095x4097x4099": (
+        lambda part: product("f32", 4095 // part | 1, 4097 // part | 1, 4099 // part | 1, 128),
+        2 * 4095.0 * 4097 * 4099,
+    ),
+    "distances 8192x8192x16": (lambda part: distances("f32", 8192 // part, 8192 // part, 16, 128), 3 * 8192.0**2 * 16),
+}
+
+
+def zeros(case: Case) -> list[Any]:
+    return [a.copy() if isinstance(a, np.ndarray) else a for a in case.args]

@@ -1,0 +1,50 @@
+"""Products on the GPU: their code, run by the emulator, against the interpreter; and through ptxas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from blockarray.compiler import cuda, interpreter
+from blockarray.compiler.cuda import gemm, tools
+from blockarray.compiler.cuda.ptx import assemble, emit
+from blockarray.compiler.verifier import verify
+from tests.compiler.cuda import gpu_emulator, gpu_products
+
+TARGET = cuda.make_target((9, 0))
+#: The emulator knows no bfloat.
+EMULATED = cuda.make_target((7, 5))
+
+
+def check(case):
+    verify(case.kernel)
+    wanted = gpu_products.zeros(case)
+    found = gpu_products.zeros(case)
+    interpreter.run(case.kernel, wanted)
+    gpu_emulator.run(gemm.generate(case.kernel, EMULATED), case.kernel, found)
+    for want, have in zip(wanted, found, strict=True):
+        if not isinstance(want, np.ndarray):
+            continue
+        if want.dtype.kind in "biu":
+            np.testing.assert_array_equal(have, want)
+        else:
+            wide = np.complex128 if want.dtype.kind == "c" else np.float64
+            np.testing.assert_allclose(have.astype(wide), want.astype(wide), case.rtol, case.atol)
+
+
+@pytest.mark.parametrize("name", gpu_products.CASES)
+def test_values(name):
+    check(gpu_products.CASES[name]())
+
+
+@pytest.mark.skipif(tools.ptxas() is None, reason="needs ptxas")
+@pytest.mark.parametrize("name", gpu_products.TIMED)
+def test_large_products_fit_the_registers(name):
+    make, _ = gpu_products.TIMED[name]
+    case = make(16)
+    code = gemm.generate(case.kernel, TARGET)
+    found = assemble(emit(code.text, TARGET), TARGET)
+    assert found is not None
+    # What is spilled are addresses, once a step of k.
+    assert found.spills <= 256
+    assert found.registers * code.threads <= 1 << 16
