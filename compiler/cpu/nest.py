@@ -117,7 +117,7 @@ class NestCode:
 
     def _choose_lanes(self) -> int:
         """Two native vectors a value, four if that pays; all dtypes share the number of lanes."""
-        sizes, work = 0, 0  # dtype sizes are weighed by work
+        sizes, work, draws = 0, 0, False  # dtype sizes are weighed by work
         for item in self.nest.items:
             if item.where and self.lane in item.axes:
                 row = ops.TABLE.get(item.value.op.name) if item.value.op is not None else None
@@ -125,6 +125,7 @@ class NestCode:
                 dtype = item.value.type.dtype
                 sizes += weight * (4 if dtype in ("f16", "bf16") else dtypes.SIZE[dtypes.PART.get(dtype, dtype)])
                 work += weight
+                draws |= row is not None and bool(row.types)
         self.work = work
         native = self.code.target.vector_bytes
         extent = self.nest.extents[self.lane]
@@ -133,6 +134,8 @@ class NestCode:
         blocked = isinstance(extent, str) and self.code.kernel.dims[extent].block is not None
         many = work <= 8 or (blocked and native <= 32)
         total = (4 if many else 2) * native * max(work, 1) // max(sizes, 1)
+        if draws:  # the positions of random draws are wide, but few beside the work
+            total += total // 4
         if isinstance(extent, int):
             total = min(total, 1 << (extent - 1).bit_length() if extent > 1 else 1)
         return max(2, min(64, 1 << (total.bit_length() - 1)))
