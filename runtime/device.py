@@ -48,6 +48,9 @@ class Device:
             return name
         if not isinstance(name, str):
             raise TypeError(f"a device is given by its name, not by {type(name).__name__}")
+        known = Device._known.get(name)
+        if known is not None:
+            return known
         found = _parse(name)
         if found is None:
             raise ValueError(f"unknown device {name!r}; available: {', '.join(map(str, devices()))}")

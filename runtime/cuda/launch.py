@@ -32,9 +32,11 @@ class Function:
         What the compiler says of it.
     code : bytes
         A cubin, or PTX that ends in a zero byte.
+    loaded : dict
+        Contexts and the driver's handles by device.
     """
 
-    __slots__ = ("threads", "shared", "header", "code", "_handles", "_constant", "_per_program")
+    __slots__ = ("threads", "shared", "header", "code", "loaded", "_constant", "_per_program")
 
     def __init__(self, header: dict[str, Any], code: bytes) -> None:
         self.header = header
@@ -42,21 +44,15 @@ class Function:
         self.shared = int(header["shared"])
         self._constant, self._per_program = map(int, header["workspace"])
         self.code = code + b"\0" if header["format"] == "ptx" else code
-        self._handles: dict[int, Any] = {}
+        self.loaded: dict[int, tuple[driver.Context, Any]] = {}
 
     def workspace(self, programs: int) -> int:
         """Bytes of workspace that a launch needs."""
         return self._constant + self._per_program * programs
 
-    def handle(self, context: driver.Context) -> Any:
-        """The function on a device, loaded if need be."""
-        found = self._handles.get(context.index)
-        if found is None:
-            found = self._handles[context.index] = self._load(context)
-        return found
-
-    def _load(self, context: driver.Context) -> Any:
-        api = driver.api
+    def load(self, index: int) -> tuple[driver.Context, Any]:
+        """Load the code on a device."""
+        api, context = driver.api, driver.context(index)
         context.enter()
         log = bytearray(_LOG)
         options = [
@@ -73,7 +69,8 @@ class Function:
         except RuntimeError as error:
             why = log.split(b"\0", 1)[0].decode(errors="replace").strip()
             raise RuntimeError(f"cannot load a kernel on cuda:{context.index}: {error}{why and f' ({why})'}") from None
-        return handle
+        self.loaded[index] = context, handle
+        return context, handle
 
 
 def load(blob: bytes) -> Function:
@@ -123,9 +120,8 @@ def launch(function: Function, device: CudaDevice, address: int, nbytes: int, pr
         return
     if programs > MAX_PROGRAMS:
         raise ValueError(f"a grid of {programs} programs is too large: a GPU takes {MAX_PROGRAMS}")
-    context = driver.context(device.index)
+    context, handle = function.loaded.get(device.index) or function.load(device.index)
     context.enter()
-    handle = function.handle(context)
     extra = _extra
     words = extra.words
     words[1] = address

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..config import config
@@ -102,6 +103,7 @@ class MemoryStats(NamedTuple):
     limit: int | None
 
 
+@lru_cache(4096)
 def size_class(nbytes: int) -> int:
     """Bytes that the pool sets aside for a block: multiples of 512, then eight classes between powers of two."""
     if nbytes <= 8 * ALIGNMENT:

@@ -136,6 +136,25 @@ def round_trips(gpu: CudaDevice) -> None:
 
 
 @check
+def captured_sources(gpu: CudaDevice) -> None:
+    """A source may be changed after the call, though the device has not come to the copy."""
+    spin = function(SPIN, 1)
+    busy = memory.allocate(gpu, 8)
+    for n in (8, 4096, 65536, 65544, 1 << 20, 1 << 23):
+        for staged in (n, n + 1):
+            before, copies._STAGED = copies._STAGED, staged
+            try:
+                x = np.full(n, 3, "u1")
+                buffer = memory.allocate(gpu, n)
+                run(spin, gpu, 1, busy.address, 10_000_000, 1)
+                copies.copy_from_host(x, buffer)
+                x[:] = 4
+                assert (download(buffer, "u1", n) == 3).all(), (n, staged)
+            finally:
+                copies._STAGED = before
+
+
+@check
 def copies_of_threads(gpu: CudaDevice) -> None:
     failed: list[BaseException] = []
 
@@ -410,7 +429,7 @@ def costs(gpu: CudaDevice) -> None:
     buffer = memory.allocate(gpu, 8)
     one = pack(buffer.address, 1)
     one_address = ctypes.addressof(one)
-    handle, context = f.handle(driver.context(gpu.index)), driver.context(gpu.index)
+    context, handle = f.load(gpu.index)
 
     def settled(g: Callable[[], object]) -> Callable[[], object]:
         """Some calls, on an empty queue."""
