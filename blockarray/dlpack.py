@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +12,9 @@ import numpy as np
 from .dtypes import bfloat16
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
-#: The version that is written, and the newest that can be read.
+#: The newest version that can be read.
 VERSION = (1, 0)
-_READ_ONLY, _COPIED = 1, 2
+_READ_ONLY = 1
 
 #: Type codes by kind of dtype.
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
@@ -26,7 +26,7 @@ class _Device(ctypes.Structure):
 
 
 class _DataType(ctypes.Structure):
-    _fields_ = (("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16))
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
 
 
 class _Tensor(ctypes.Structure):
@@ -50,37 +50,13 @@ class _Versioned(ctypes.Structure):
     )  # fmt: skip
 
 
-_api = ctypes.pythonapi
-# A capsule whose destructor runs has no references: it must stay a plain address there.
-_new = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", _api))
-_is_valid = ctypes.PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", _api))
-_pointer = ctypes.PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", _api))
-_rename = ctypes.PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_SetName", _api))
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+_pointer = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+_rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
 
 # Capsules keep no copy of their names.
 _NAMES = {_Managed: c_char_p(b"dltensor"), _Versioned: c_char_p(b"dltensor_versioned")}
 _USED = {_Managed: c_char_p(b"used_dltensor"), _Versioned: c_char_p(b"used_dltensor_versioned")}
-
-#: What consumers hold: the structure by its address, with what it points to.
-_exported: dict[int, tuple[Any, ...]] = {}
-
-
-@_Deleter
-def _release(address: int) -> None:
-    _exported.pop(address, None)
-
-
-@ctypes.PYFUNCTYPE(None, c_void_p)
-def _destroy(capsule: int) -> None:
-    """Let go of a capsule that nobody consumed."""
-    for name in _NAMES.values():
-        if _is_valid(capsule, name):
-            _exported.pop(_pointer(capsule, name), None)
-
-
-for _callback in (_release, _destroy):
-    # Consumers may call them when this module is gone.
-    _api.Py_IncRef(ctypes.py_object(_callback))
 
 
 class Memory(NamedTuple):
@@ -95,26 +71,39 @@ class Memory(NamedTuple):
     owner: Any
 
 
-def export(memory: Memory, versioned: bool, copied: bool) -> Any:
-    """A capsule of memory, whose `owner` lives until the consumer lets go."""
-    ndim = len(memory.shape)
-    shape, strides = (c_int64 * ndim)(*memory.shape), (c_int64 * ndim)(*memory.strides)
-    kind, bits = memory.dtype.kind, memory.dtype.itemsize * 8
-    code = _BFLOAT if memory.dtype == bfloat16 else _CODES[kind]
-    tensor = _Tensor(
-        memory.address, _Device(*memory.device), ndim, _DataType(code, bits, 1), shape, strides, 0
-    )  # fmt: skip
-    deleter = ctypes.cast(_release, c_void_p)
-    if versioned:
-        flags = _READ_ONLY * memory.readonly | _COPIED * copied
-        managed: Any = _Versioned(*VERSION, None, deleter, flags, tensor)
-    elif memory.readonly:
-        raise BufferError("a consumer that knows no versions of DLPack cannot be given read-only memory")
-    else:
-        managed = _Managed(tensor, None, deleter)
-    address = ctypes.addressof(managed)
-    _exported[address] = (managed, shape, strides, memory.owner)
-    return _new(address, _NAMES[type(managed)], ctypes.cast(_destroy, c_void_p))
+class _Exporter:
+    """What NumPy makes an array of, without looking at the elements."""
+
+    def __init__(self, memory: Memory, typestr: str) -> None:
+        self.owner = memory.owner
+        size = memory.dtype.itemsize
+        self.__array_interface__ = {
+            "data": (memory.address, memory.readonly), "shape": memory.shape, "typestr": typestr,
+            "strides": tuple(s * size for s in memory.strides), "version": 3,
+        }  # fmt: skip
+
+
+def export(memory: Memory, max_version: Any) -> Any:
+    """A capsule of memory, whose `owner` lives until the consumer lets go.
+
+    NumPy makes it, since its functions for letting go may run where no Python code may; only the device is ours.
+    """
+    narrow = memory.dtype == bfloat16
+    array = np.asarray(_Exporter(memory, "<u2" if narrow else memory.dtype.str))
+    capsule = array.__dlpack__(max_version=max_version)
+    tensor = _managed(capsule).tensor
+    tensor.device = _Device(*memory.device)
+    if narrow:
+        tensor.dtype.code = _BFLOAT
+    return capsule
+
+
+def _managed(capsule: Any) -> Any:
+    """The structure in a capsule that was not used yet."""
+    for kind, name in _NAMES.items():
+        if _is_valid(capsule, name):
+            return kind.from_address(_pointer(capsule, name))
+    raise BufferError("this is no DLPack capsule, or it was used before")
 
 
 class _Foreign:
@@ -136,12 +125,7 @@ def consume(capsule: Any) -> Memory:
     BufferError
         If it cannot be read.
     """
-    for kind, name in _NAMES.items():
-        if _is_valid(id(capsule), name):
-            managed = kind.from_address(_pointer(id(capsule), name))
-            break
-    else:
-        raise BufferError("this is no DLPack capsule, or it was used before")
+    managed = _managed(capsule)
     if isinstance(managed, _Versioned) and managed.major > VERSION[0]:
         raise BufferError(f"DLPack {managed.major}.{managed.minor} is not supported")
     tensor = managed.tensor
@@ -149,7 +133,7 @@ def consume(capsule: Any) -> Memory:
     strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else _row_major(shape)
     dtype = _dtype(tensor.dtype)
     readonly = isinstance(managed, _Versioned) and bool(managed.flags & _READ_ONLY)
-    _rename(id(capsule), _USED[type(managed)])
+    _rename(capsule, _USED[type(managed)])
     address = (tensor.data or 0) + tensor.byte_offset
     return Memory(
         address, (tensor.device.kind, tensor.device.index), shape, strides, dtype, readonly, _Foreign(managed)

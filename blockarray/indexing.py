@@ -146,7 +146,7 @@ def _index_array(k: Any) -> array.Array | np.ndarray:
     return result
 
 
-def _positions(mask: array.Array | np.ndarray) -> list[Expr]:
+def _positions(mask: Any) -> list[Expr]:
     """Positions where a mask holds, an index array an axis."""
     from .host import at_once
 
@@ -175,7 +175,7 @@ def _advanced(a: array.Array, key: tuple[Any, ...]) -> Advanced:
         elif t is not array.Array and t is not bool and not isinstance(k, list | tuple | np.ndarray | np.bool_):
             items.append((k.__index__(), 1) if hasattr(k, "__index__") else (_index_array(k), 1))
         else:
-            x = _index_array(k)
+            x: Any = _index_array(k)
             if isinstance(x, array.Array) and (place := x._device()) is not None and place is not a.device:
                 raise ValueError(apart("indexing", a.device, place))
             items.append((x, x.ndim if _is_mask(x) else 1))

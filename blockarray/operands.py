@@ -66,6 +66,10 @@ def as_expr(x: Any) -> Expr:
     if isinstance(x, array.Array):
         return x._read()
     if not isinstance(x, (*_HOST_TYPES, *SCALARS)):
+        from .transfer import adopt, exporter
+
+        if (kind := exporter(x)) is not None:
+            return adopt(x, kind, None)._read()
         if hasattr(x, "__array__") or hasattr(x, "__array_interface__") or hasattr(x, "__buffer__"):
             x = np.asarray(x)
         elif hasattr(x, "__dlpack__"):
@@ -220,7 +224,7 @@ def _beyond(op: Op, types: Sequence[OperandType], values: Sequence[Any]) -> arra
         if isinstance(dtype, np.dtype) and type(value) is int:
             answer = compare_beyond(name, dtype, value)
             if answer is not None:
-                return array.Array(constant(answer, bool_, values[k].shape))
+                return array.Array(constant(answer, bool_, values[k].shape, values[k].device))
     return None
 
 

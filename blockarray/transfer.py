@@ -159,7 +159,7 @@ def to_dlpack(a: array.Array, stream: Any, max_version: Any, dl_device: Any, cop
     if stream != -1:
         streams.signal(device, 1 if stream is None else stream)
     memory = dlpack.Memory(address, (dlpack.CUDA, device.index), a.shape, strides, a.dtype, a._is_readonly(), owner)
-    return dlpack.export(memory, max_version is not None and max_version[0] >= 1, bool(copy))
+    return dlpack.export(memory, max_version)
 
 
 def interface(a: array.Array) -> dict[str, Any]:

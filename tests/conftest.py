@@ -20,9 +20,48 @@ if "BLOCKARRAY_CACHE_DIR" not in os.environ:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
+    parser.addoption(
+        "--device",
+        default=os.environ.get("BLOCKARRAY_TEST_DEVICE", "cpu"),
+        help="where arrays live: cpu, cuda, cuda:1, ..., or cuda-fake (two GPUs that are not there, interpreted)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    device = str(config.getoption("--device"))
+    fake = device == "cuda-fake"
+    # For the interpreters that tests start, too; these have no fake.
+    os.environ["BLOCKARRAY_DEVICE"] = "cpu" if fake else device
+    if fake:
+        from tests import fake_gpu
+
+        fake_gpu.install()
+    from blockarray.runtime.device import set_default_device
+
+    set_default_device("cuda:0" if fake else device)
+
+
+#: Folders of tests that compile for the CPU, or run its runtime, whatever the default device is.
+_CPU_FOLDERS = ("tests/compiler/", "tests/runtime/")
+
+
+def _is_cpu_only(item: pytest.Item) -> bool:
+    place = item.nodeid.replace(os.sep, "/")
+    return "cpu_only" in item.keywords or (place.startswith(_CPU_FOLDERS) and "/cuda/" not in place)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if on_gpu := [item for item in items if item.get_closest_marker("gpu")]:
+        from blockarray.runtime.cuda import driver
+
+        if lacking := driver.missing():
+            for item in on_gpu:
+                item.add_marker(pytest.mark.skip(reason=f"no GPU: {'; '.join(lacking)}"))
+    if config.getoption("--device") != "cpu":
+        elsewhere = pytest.mark.skip(reason="about the CPU")
+        for item in items:
+            if _is_cpu_only(item):
+                item.add_marker(elsewhere)
     if config.getoption("--slow") or os.environ.get("BLOCKARRAY_SLOW"):
         return
     skip = pytest.mark.skip(reason="slow: --slow or BLOCKARRAY_SLOW=1 runs it")
