@@ -12,7 +12,7 @@ from blockarray.compiler.cuda.ptx import assemble, emit
 from blockarray.compiler.dtypes import NUMPY, PART, SIZE
 from blockarray.compiler.llvm import math
 from blockarray.compiler.llvm.text import Text, V
-from tests.compiler.test_llvm_math import CASES
+from tests.compiler.accuracy import CASES
 
 TARGETS = {capability: make_target(capability) for capability in ((7, 5), (8, 0), (9, 0), (12, 0))}
 POINTER = "ptr addrspace(1)"
