@@ -234,7 +234,9 @@ class Pool:
         with _lock:
             self.sweep()
             self.free.setdefault(capacity, [])
-            if self.held - self.live > self.keep or self._exceeds(capacity):
+            if self._exceeds(capacity):
+                self.trim()
+            elif self.held - self.live > self.keep:
                 self.evict()
             if self._exceeds(capacity) or capacity > self.device.total_memory:
                 raise MemoryError(self._complaint(nbytes))
