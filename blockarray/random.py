@@ -18,6 +18,7 @@ import numpy as np
 from numpy.random import SeedSequence
 
 from .array import Array, lazy
+from .compiler.draws import PER_BLOCK
 from .compiler.dtypes import NUMPY
 from .compiler.expr import Expr, broadcast, contiguous_strides, iota, node, scalar, view
 from .compiler.ops import TABLE
@@ -38,8 +39,6 @@ __all__ = [
     "seed", "shuffle", "standard_normal", "uniform",
 ]  # fmt: skip
 
-#: Elements that a block of 128 bits serves, by op; others take a block each.
-_PER_BLOCK = {"philox32": 4, "bounded32": 4, "philox64": 2, "bounded64": 2}
 #: Bounds up to this are drawn from 32 bits: larger ones would have to draw again too often.
 _NARROW = 1 << 24
 
@@ -195,7 +194,7 @@ class _Call:
         n = math.prod(self.shape)
         if not n:
             return zeros(self.shape, out, device=self.device)
-        blocks = self.stream.take(-(-n // _PER_BLOCK.get(name, 1)))
+        blocks = self.stream.take(-(-n // PER_BLOCK.get(name, 1)))
         index = view(iota(n, self.device), 0, contiguous_strides(self.shape), self.shape)
         place = (cast(index, uint64), *(scalar(x, uint64) for x in blocks))
         kinds = [NUMPY[d] for types, made in TABLE[name].types if NUMPY[made] == out for d in types[4:]]

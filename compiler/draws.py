@@ -18,6 +18,9 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 #: What the halves of the key grow by each round.
 WEYL = (0x9E3779B9, 0xBB67AE85)
 
+#: Elements that share a block.  Of other rows each has one of its own.
+PER_BLOCK = {"philox32": 4, "bounded32": 4, "philox64": 2, "bounded64": 2}
+
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from .. import dtypes
+from ..draws import PER_BLOCK
 from ..ir import Kernel, Op, Value
 from . import scatter
 from .target import Target
@@ -239,7 +240,11 @@ def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
     splits = {name: Split() for name in kernel.dims}
     if lane is None:
         return Layout(splits, None, walked, 1, target.warp)
-    vector = min(_vector(facts, views, lane), sizes[lane] or 16)
+    vector = _vector(facts, views, lane)
+    if vector == 1 and not any(lane in view(op)[3] for op in views):
+        # Neighbours share blocks of random bits.
+        vector = max(PER_BLOCK.get(op.name, 1) for op in kernel.walk())
+    vector = min(vector, sizes[lane] or 16)
     splits[lane].vector = vector
     # Innermost first; scans go along registers rather than threads.
     scanned = {op.operands[0].type.extents[op.attrs["dim"]] for op in kernel.walk() if op.name == "scan"}
