@@ -101,9 +101,9 @@ def in_child(code: str) -> str:
 
 @check
 def discovery(gpu: CudaDevice) -> str:
-    assert devices()[0] is CPU and devices()[1] is gpu and default_device() is gpu
-    with device("cpu"):
-        assert default_device() is CPU
+    assert devices()[0] is CPU and devices()[1] is gpu
+    with device(gpu):
+        assert default_device() is gpu
     message = raises(ValueError, lambda: Device("cuda:99"))
     assert "cuda:0" in message
     return f"{gpu.name}, capability {gpu.capability}, {gpu.multiprocessors} SMs, {readable(gpu.total_memory)}"
@@ -546,7 +546,8 @@ def main() -> int:
     assert isinstance(gpu, CudaDevice)
     start = time.perf_counter()
     gpu.synchronize()
-    print(f"opening the device: {time.perf_counter() - start:.2f} s; {os.cpu_count()} CPUs; {sys.version.split()[0]}")
+    opening = time.perf_counter() - start
+    print(f"opening the device: {opening:.2f} s; default: {default_device()}; {os.cpu_count()} CPUs; {sys.version}")
     results: list[tuple[str, str, str]] = []
     for f in [*CHECKS, costs, bandwidths]:
         try:
