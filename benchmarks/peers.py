@@ -14,6 +14,13 @@ from workloads import Row, chain, gelu_matmul, layernorm, matmul, softmax, sum_0
 Call = Callable[[], Any]
 
 
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:  # run from its source
+        return "(not installed)"
+
+
 class Peer:
     """A library, and how it is called.  `fresh` and `reused` give None for a row that it cannot express."""
 
@@ -25,7 +32,7 @@ class Peer:
         self.threads = threads
 
     def versions(self) -> str:
-        return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in self.packages)
+        return ", ".join(f"{name} {_version(name)}" for name in self.packages)
 
     def put(self, array: np.ndarray) -> Any:
         """The input on the device, in the library's own type."""
