@@ -228,9 +228,10 @@ class Builder:
         """The `index` of the winner among x's lanes along `dims`."""
         return self._emit("argreduce", (x, index), Type("i64", without(x.type.extents, dims)), _across(kind, dims))
 
-    def scan(self, x: Value, kind: str, dim: int, carry: Value | None = None) -> Value:
+    def scan(self, x: Value, kind: str, dim: int, carry: Value | None = None, across: bool = False) -> Value:
         operands = (x,) if carry is None else (x, carry)
-        return self._emit("scan", operands, x.type, {"kind": kind, "dim": dim})
+        attrs = {"kind": kind, "dim": dim} | ({"across": True} if across else {})
+        return self._emit("scan", operands, x.type, attrs)
 
     def dot(self, a: Value, b: Value, acc: Value | None = None, dtype: str | None = None) -> Value:
         """a @ b, plus acc; the result has acc's dtype, else `dtype`, else a's."""

@@ -206,12 +206,14 @@ class _Program:
 
     def scan(self, op: Op, x: Sequence[np.ndarray]) -> np.ndarray:
         dim = op.attrs["dim"]
-        extent = op.result.type.extents[dim]
-        axis = self.kernel.dims[extent].axis if isinstance(extent, str) else None
-        if axis is None:
+        if not op.attrs.get("across"):
             return _scan(op.attrs["kind"], x, dim)
+        extent = op.result.type.extents[dim]
+        assert isinstance(extent, str)
+        axis = self.kernel.dims[extent].axis
+        assert axis is not None
         row = op, self.program[:axis], self.program[axis + 1 :]
-        carry = [self.ends[row]] if self.program[axis] else list(x[1:])
+        carry = [self.ends[row]] if self.program[axis] else []
         y = _scan(op.attrs["kind"], [x[0], *carry], dim)
         self.ends[row] = np.take(y, -1, axis=dim)
         return y

@@ -139,10 +139,10 @@ class Kernel:
 #: reduce      x                                    kind, dims        x without `dims`; kind is a reduction of the table
 #: argreduce   x, index (i64)                       kind, dims        i64: index of the winner; kind "argmax", "argmin";
 #:                                                                    NaN wins, then the lowest index
-#: scan        x[, carry]                           kind, dim         inclusive scan along dim, from carry on; kind is a
-#:                                                                    scan of the table.  Along a blocked dim it goes on
-#:                                                                    from where the program before it on that grid axis
-#:                                                                    ended
+#: scan        x[, carry]                           kind, dim,        inclusive scan along dim, from carry on; kind is a
+#:                                                  across            scan of the table.  With `across`, along a blocked
+#:                                                                    dim, it goes on from where the program before it on
+#:                                                                    that grid axis ended
 #: dot         a (M,K), b (K,N)[, acc (M,N)]        -                 tile (M, N)
 #: for         lower, upper, step, inits...         -                 results; region args (index, carried...)
 #: if          condition                            -                 results; two regions

@@ -507,7 +507,8 @@ class _Lowering:
             if walk is None:
                 return xs[0]
             x = self._spread(xs[0], self._joint_with(xs[0], walk.axes))
-            return b.scan(x, op.name, x.type.extents.index(self.names[walk.axes[0]]))
+            (axis,) = walk.axes
+            return b.scan(x, op.name, x.type.extents.index(self.names[axis]), across=self.tile[axis] is not None)
         assert walk is not None
         kind = _reduction(node).name
         x = self._spread(xs[0], self._joint_with(xs[0], walk.axes))

@@ -27,7 +27,7 @@ _ATTRS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "check": (("message",), ()),
     "reduce": (("dims", "kind"), ()),
     "argreduce": (("dims", "kind"), ()),
-    "scan": (("dim", "kind"), ()),
+    "scan": (("dim", "kind"), ("across",)),
 }
 #: Where an op takes a pointer.
 _POINTER = {"load_view": 0, "load_ptr": 0, "store_view": 1, "store_ptr": 1}
@@ -311,6 +311,12 @@ class _Verifier:
             _need(type(dim) is int and 0 <= dim < len(extents), f"no extent {dim!r}")
             for carry in x[1:]:
                 _same(carry.type, Type(dtype, without(extents, (dim,))), "the carry")
+            if op.attrs.get("across"):
+                blocked = isinstance(extents[dim], str) and self.kernel.dims[extents[dim]].block is not None
+                _need(
+                    blocked and len(x) == 1,
+                    "a scan goes on across programs along a blocked dim only, and without a carry",
+                )
             return x[0].type
         _need(row is not None and row.kind == "reduction", f"no reduction {kind!r}")
         _need((kind in ("argmax", "argmin")) == (op.name == "argreduce"), f"no {op.name} {kind!r}")

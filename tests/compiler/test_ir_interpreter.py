@@ -132,7 +132,7 @@ def test_scan_along_each_dim_with_a_carry():
             np.testing.assert_array_equal(out.reshape(2, 3), expected)
 
 
-def test_scan_along_a_blocked_dim_goes_on_from_the_program_before():
+def test_scan_across_programs():
     head = "kernel @k(%x: ptr<i64>, %out: ptr<i64>, %m: i64, %n: i64) grid(%m / 1, %n / 4) dims(j = %n / 4 @ 1)"
     kernel = parse(f"""{head} {{
   %0 = program_id {{axis=0}} : i64
@@ -141,7 +141,7 @@ def test_scan_along_a_blocked_dim_goes_on_from_the_program_before():
   %3 = add %2, %1 : i64
   %4 = const {{value=1}} : i64
   %5 = load_view %x, %3, %4 : i64[j]
-  %6 = scan %5 {{dim=0, kind="cumsum"}} : i64[j]
+  %6 = scan %5 {{across=True, dim=0, kind="cumsum"}} : i64[j]
   store_view %6, %out, %3, %4
 }}""")
     verify(kernel)
