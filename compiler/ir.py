@@ -141,8 +141,8 @@ class Kernel:
 #:                                                                    NaN wins, then the lowest index
 #: scan        x[, carry]                           kind, dim,        inclusive scan along dim, from carry on; kind is a
 #:                                                  across            scan of the table.  With `across`, along a blocked
-#:                                                                    dim, it goes on from where the program before it on
-#:                                                                    that grid axis ended
+#:                                                                    dim, it goes on from where the program before it
+#:                                                                    on that grid axis ended
 #: dot         a (M,K), b (K,N)[, acc (M,N)]        -                 tile (M, N)
 #: for         lower, upper, step, inits...         -                 results; region args (index, carried...)
 #: if          condition                            -                 results; two regions

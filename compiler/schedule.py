@@ -159,7 +159,7 @@ def gpu(space: Space, processors: int) -> Tiles:
             tile[lane] = min(GPU_COLUMNS, bucket(lane.size))
         return tile
     if inner:
-        if len(space.walks) == 1 and space.walks[0][0].op.kind == "scan":
+        if len(inner) == len(space.walks) == 1 and space.walks[0][0].op.kind == "scan":
             (scanned,) = inner
             if scanned.size >= GPU_SCAN_BLOCKS * GPU_SCAN and prod(a.size for a in outer) < 2 * processors:
                 return {scanned: GPU_SCAN}
