@@ -50,6 +50,7 @@ def package(made: Code, target: Target) -> bytes:
     """What `compile` gives, of code that is not a kernel's."""
     code = back_end.emit(made.text, target)
     header: dict[str, Any] = {"threads": made.threads, "shared": made.shared, "workspace": made.workspace}
+    header["workspace_zeroed"] = made.workspace_zeroed
     if made.programs is not None:
         header["programs"] = made.programs
     assembled = back_end.assemble(code, target)
@@ -66,7 +67,7 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], bytes]:
     """What `compile` gives, as its header and the code.
 
     The header holds ``threads`` of a block, bytes of dynamic ``shared`` memory, ``workspace`` as bytes in all and bytes
-    a program, ``programs`` if another number of blocks must be launched than the kernel has, and ``format``: "cubin",
+    a program, whether it must be zeroed, ``programs`` if another number of blocks must be launched than the kernel has, and ``format``: "cubin",
     with ``registers`` of a thread and ``spills`` in bytes, or "ptx".
     """
     (length,) = _LENGTH.unpack_from(blob)

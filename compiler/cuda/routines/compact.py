@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from ... import dtypes
 from ...llvm.text import V
+from ..codegen import Code
 from . import keys
-from .code import Code, predicated_store
-from .routine import Launch, Module, Pointer, Routine
+from .builder import Builder, predicated_store
+from .routine import Launch, Pointer, Routine
 
 THREADS, ITEMS = 256, 16
 TILE = THREADS * ITEMS
@@ -33,7 +34,7 @@ class Selection(NamedTuple):
 
 
 @cache
-def kernel(selection: Selection) -> Module:
+def kernel(selection: Selection) -> Code:
     """The elements of a vector that meet a condition, by one reading.
 
     A warp's ballots rank its elements; the tiles before are counted by decoupled look-back, 32 tiles at a time.
@@ -43,7 +44,7 @@ def kernel(selection: Selection) -> Module:
     parameters += [("v", "ptr"), ("y", "ptr")] if selection.value else []
     parameters += [("q", "ptr")] if selection.positions else []
     parameters += [("count", "ptr"), ("words", "ptr"), ("ticket", "ptr"), ("n", "i64"), ("tiles", "i32")]
-    k = Code(parameters, THREADS, resident=4)
+    k = Builder(parameters, THREADS, resident=4)
     p = k.parameters
     number, sums, base = k.allocate(4), k.allocate(THREADS // 32 * 4), k.allocate(8)
     with k.when(k.is_("eq", k.tid, 0)):
@@ -127,10 +128,10 @@ def kernel(selection: Selection) -> Module:
         if selection.positions:
             nbytes = dtypes.SIZE[selection.positions]
             predicated_store(k, k.at(p["q"], to, nbytes), k.resize(place, f"i{nbytes * 8}"), nbytes * 8, chosen)
-    return k.module()
+    return k.code()
 
 
-def _read(k: Code, x: V, offset: int, bits: int, condition: V | None) -> V:
+def _read(k: Builder, x: V, offset: int, bits: int, condition: V | None) -> V:
     """The element `offset` elements behind an address as an integer of at least 32 bits; 0 where a condition fails."""
     ty = "i64" if bits == 64 else "i32"
     register = max(bits, 32)
@@ -141,12 +142,12 @@ def _read(k: Code, x: V, offset: int, bits: int, condition: V | None) -> V:
     return k.asm(f"mov.b{register} $0, 0; @$2 {kind} $0, {at};", ty, x, condition)
 
 
-def _magnitude(k: Code, raw: V, dtype: str) -> V:
+def _magnitude(k: Builder, raw: V, dtype: str) -> V:
     """Zero for zeros."""
     return k.and_(raw, (1 << keys.bits(dtype) - 1) - 1) if dtype in dtypes.FLOAT else raw
 
 
-def _look_back(k: Code, words: V, tile: V) -> V:
+def _look_back(k: Builder, words: V, tile: V) -> V:
     """What the tiles before have selected, found by a warp."""
     total, at = k.variable(0, "i64"), k.variable(k.sub(k.sub(tile, 1), k.lane))
     looking = k.variable(k.is_("ne", tile, 0))
@@ -160,7 +161,8 @@ def _look_back(k: Code, words: V, tile: V) -> V:
         last = k.sub(k.and_(ended, k.sub(0, ended)), 1)  # the lanes before the first that counts all: all, if none
         empty = k.and_(k.ballot(k.is_("eq", state, 0)), last)
         with k.when(k.is_("eq", empty, 0)):
-            counted = k.and_(k.shr(k.lanes_up_to_this(), 1), k.xor(last, -1))  # not zero: a lane behind that one
+            # Not zero in the lanes behind that one.
+            counted = k.and_(k.shr(k.lanes_up_to_this(), 1), k.xor(last, -1))
             sum_ = k.choose(k.is_("eq", counted, 0), k.shr(v, 2), 0)
             for distance in (16, 8, 4, 2, 1):
                 sum_ = k.add(sum_, k.shuffle_xor(sum_, distance))

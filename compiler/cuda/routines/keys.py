@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ... import dtypes
 from ...llvm.text import V
-from .code import Code
+from .builder import Builder
 
 #: Bits of an infinity; a larger magnitude is a NaN.
 _INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F80_0000, "f64": 0x7FF0_0000_0000_0000}
@@ -20,7 +20,7 @@ def word(dtype: str) -> str:
     return "i64" if bits(dtype) == 64 else "i32"
 
 
-def ordered(k: Code, raw: V, dtype: str, descending: bool = False) -> V:
+def ordered(k: Builder, raw: V, dtype: str, descending: bool = False) -> V:
     """An element's place in the order: NaNs are equal and the largest, zeros are equal."""
     n = bits(dtype)
     sign, ones = 1 << (n - 1), (1 << n) - 1

@@ -6,9 +6,9 @@ from functools import cache
 
 from ... import dtypes
 from ...llvm.text import V
+from ..codegen import Code
 from . import keys
-from .code import Code, predicated_store
-from .routine import Module
+from .builder import Builder, predicated_store
 
 #: Elements of a row that a warp sorts.
 LONGEST = 256
@@ -21,7 +21,7 @@ def lanes(bucket: int) -> int:
 
 
 @cache
-def network(dtype: str, descending: bool, bucket: int, with_keys: bool, result: str | None) -> Module:
+def network(dtype: str, descending: bool, bucket: int, with_keys: bool, result: str | None) -> Code:
     """Rows of at most `bucket` elements (a power of two up to 256), each sorted by a bitonic network over some lanes.
 
     What is sorted is the key with its position, so the order is stable and elements beyond the row's end come last.
@@ -33,10 +33,12 @@ def network(dtype: str, descending: bool, bucket: int, with_keys: bool, result: 
     parameters += [("y", "ptr")] if with_keys else []
     parameters += [("q", "ptr")] if result else []
     parameters += [("n", "i64"), ("rows", "i64")]
-    k = Code(parameters, THREADS)
+    k = Builder(parameters, THREADS)
     p = k.parameters
     lane = k.and_(k.tid, width - 1)
-    row = k.add(k.mul(k.zext(k.program(), "i64"), THREADS // width), k.zext(k.shr(k.tid, width.bit_length() - 1), "i64"))
+    row = k.add(
+        k.mul(k.zext(k.program(), "i64"), THREADS // width), k.zext(k.shr(k.tid, width.bit_length() - 1), "i64")
+    )
     here = k.is_("slt", row, p["rows"])
     n = k.trunc(p["n"], "i32")
     start = k.mul(row, p["n"])
@@ -71,10 +73,10 @@ def network(dtype: str, descending: bool, bucket: int, with_keys: bool, result: 
         if result:
             nbytes = dtypes.SIZE[result]
             predicated_store(k, k.at(p["q"], to, nbytes), position, nbytes * 8, valid)
-    return k.module()
+    return k.code()
 
 
-def _pack(k: Code, key: V, place: V, bits: int) -> list[V]:
+def _pack(k: Builder, key: V, place: V, bits: int) -> list[V]:
     """A key and its place as integers, the most significant first."""
     if bits == 64:
         return [key, place]
@@ -83,19 +85,19 @@ def _pack(k: Code, key: V, place: V, bits: int) -> list[V]:
     return [k.or_(k.shl(key, 16), place)]
 
 
-def _position(k: Code, element: list[V], bits: int) -> V:
+def _position(k: Builder, element: list[V], bits: int) -> V:
     low = element[-1]
     return low if bits == 64 else k.and_(k.resize(low, "i32"), 0xFFFF)
 
 
-def _less(k: Code, a: list[V], b: list[V]) -> V:
+def _less(k: Builder, a: list[V], b: list[V]) -> V:
     less = k.is_("ult", a[0], b[0])
     if len(a) == 1:
         return less
     return k.or_(less, k.and_(k.is_("eq", a[0], b[0]), k.is_("ult", a[1], b[1])))
 
 
-def _exchange(k: Code, elements: list[list[V]], lane: V, width: int, size: int, distance: int, last: bool) -> None:
+def _exchange(k: Builder, elements: list[list[V]], lane: V, width: int, size: int, distance: int, last: bool) -> None:
     """One step of the network: put places whose numbers differ in the bit `distance` in order.
 
     The order is ascending where the bit `size` of the number is clear (in the last phase: everywhere).

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...llvm.text import V
-from . import keys
-from .code import Code, Variable
+from .builder import Builder, Variable
 
 DIGIT = 8
 RADIX = 1 << DIGIT
@@ -19,9 +18,9 @@ class Ranking:
 
     Thread t of a warp holds items t, t + 32, ... of the warp's share: a key's place is (warp, item, lane).
 
-    Each warp counts in its own histogram.  Once the counts of the block are known, a warp's histogram is replaced by the
-    ranks that its first key of each digit gets; a key's rank is that plus the number of equal digits before it, which the
-    lanes find by comparing their digits bit by bit in ballots.
+    Each warp counts in its own histogram.  Once the counts of the block are known, those of a warp are replaced by the
+    ranks that its first key of each digit gets; a key's rank is that plus the number of equal digits before it, which
+    the lanes find by comparing their digits bit by bit in ballots.
 
     Parameters
     ----------
@@ -30,7 +29,7 @@ class Ranking:
         Keys of a thread.
     """
 
-    def __init__(self, k: Code, items: int) -> None:
+    def __init__(self, k: Builder, items: int) -> None:
         self.k, self.items, self.warps = k, items, k.threads // 32
         self.digits = k.is_("ult", k.tid, RADIX)
         self._counts = k.allocate(self.warps * RADIX * 4, RADIX * 4)

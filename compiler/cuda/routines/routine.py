@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-
-class Module(NamedTuple):
-    """A kernel as LLVM IR, and how it is launched."""
-
-    text: str
-    #: Threads of a block.
-    threads: int
-    #: Bytes of dynamic shared memory.
-    shared: int = 0
-    #: Bytes of workspace in all and bytes a program: a routine's is its own.
-    workspace: tuple[int, int] = (0, 0)
+from ..codegen import Code
 
 
 class Pointer(NamedTuple):
@@ -27,7 +17,7 @@ class Pointer(NamedTuple):
 class Launch(NamedTuple):
     """One kernel's run: its arguments are integers and addresses, a slot each."""
 
-    module: Module
+    code: Code
     programs: int
     arguments: tuple[int | Pointer, ...]
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 from functools import cache
 
 from ... import dtypes
+from ..codegen import Code
 from . import keys
-from .code import Code
-from .routine import Launch, Module, Pointer, Routine
+from .builder import Builder
+from .routine import Launch, Pointer, Routine
 
 THREADS = 256
 
 
 @cache
-def kernel(dtype: str, right: bool, sorter: bool, result: str) -> Module:
+def kernel(dtype: str, right: bool, sorter: bool, result: str) -> Code:
     """One value a thread."""
     bits = keys.bits(dtype)
     parameters = [("a", "ptr")]
     parameters += [("order", "ptr")] if sorter else []
     parameters += [("v", "ptr"), ("q", "ptr"), ("n", "i64"), ("m", "i64")]
-    k = Code(parameters, THREADS)
+    k = Builder(parameters, THREADS)
     p = k.parameters
     i = k.add(k.mul(k.zext(k.program(), "i64"), THREADS), k.zext(k.tid, "i64"))
     with k.when(k.is_("slt", i, p["m"])):
@@ -34,7 +35,7 @@ def kernel(dtype: str, right: bool, sorter: bool, result: str) -> Module:
             k.set(low, k.choose(behind, k.add(middle, 1), k.get(low)))
             k.set(length, k.choose(behind, k.sub(k.sub(k.get(length), half), 1), half))
         k.write(p["q"], i, k.get(low), dtypes.SIZE[result] * 8)
-    return k.module()
+    return k.code()
 
 
 def searchsorted(

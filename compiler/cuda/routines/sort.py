@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from ... import dtypes
 from ...llvm.text import V
+from ..codegen import Code
 from . import keys
-from .code import Code, predicated_store
+from .builder import Builder, predicated_store
 from .network import LONGEST, THREADS, lanes, network
 from .radix import DIGIT, RADIX, Ranking
-from .routine import Launch, Module, Pointer, Routine
+from .routine import Launch, Pointer, Routine
 
 #: Keys that one program sorts in shared memory.
 SHORT = 4096
@@ -42,14 +43,14 @@ def _passes(dtype: str) -> int:
 
 
 @cache
-def count(dtype: str, descending: bool, wide: bool) -> Module:
+def count(dtype: str, descending: bool, wide: bool) -> Code:
     """Histograms of all digits of each row, in one reading.
 
     A program counts `chunk` keys of a row, each of `parts` programs others.
     """
     word, passes, bits = "i64" if wide else "i32", _passes(dtype), keys.bits(dtype)
     parameters = [("x", "ptr"), ("bins", "ptr"), ("n", "i64"), ("parts", "i32"), ("chunk", "i64")]
-    k = Code(parameters, _COUNT_THREADS)
+    k = Builder(parameters, _COUNT_THREADS)
     p = k.parameters
     step = _COUNT_THREADS * _COUNT_UNROLL
     table = k.allocate(passes * RADIX * 4)
@@ -86,7 +87,7 @@ def count(dtype: str, descending: bool, wide: bool) -> Module:
         with k.when(k.is_("ne", found, 0)):
             at = k.add(k.mul(row, passes * RADIX), k.zext(k.add(k.tid, j * _COUNT_THREADS), "i64"))
             k.add_global(k.at(p["bins"], at, 8 if wide else 4), k.resize(found, word))
-    return k.module()
+    return k.code()
 
 
 class Pass(NamedTuple):
@@ -103,16 +104,16 @@ class Pass(NamedTuple):
 
 
 @cache
-def scatter(move: Pass, sizes: Tuning) -> Module:
+def scatter(move: Pass, sizes: Tuning) -> Code:
     """One pass of a least significant digit radix sort, which reads and writes each key once.
 
     A program ranks its tile by the digit, publishes its 256 counts and adds those of the tiles before it by decoupled
     look-back: A. Adinets and D. Merrill, "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs" (2022).
 
-    Tiles are numbered by a ticket, so that those before it have begun.  A word of the look-back is a count and, in its two
-    low bits, what it counts: nothing yet, this tile, or all tiles so far (the first tile's begins at the digit's place in
-    the row).  Every pass leaves all words in the last of these states, which the next pass takes for nothing yet: the
-    words are zeroed once for all passes.
+    Tiles are numbered by a ticket, so that those before one have begun.  A word of the look-back is a count and, in its
+    two low bits, what it counts: nothing yet, this tile, or all tiles so far (from the digit's place in the row on).
+    Every pass leaves all words in the last of these states, which the next pass takes for nothing yet: the words are
+    zeroed once for all passes.
     """
     dtype, wide = move.dtype, move.wide
     threads, items = sizes.threads, sizes.items
@@ -126,7 +127,7 @@ def scatter(move: Pass, sizes: Tuning) -> Module:
     parameters += [("q", "ptr")] if move.result else []
     parameters += [("bins", "ptr"), ("words", "ptr"), ("ticket", "ptr")]
     parameters += [("n", "i64"), ("tiles", "i32"), ("shift", "i32"), ("nothing", "i32")]
-    k = Code(parameters, threads, sizes.resident)
+    k = Builder(parameters, threads, sizes.resident)
     p = k.parameters
     ranking = Ranking(k, items)
     stage = k.allocate(tile_size * slot)
@@ -238,16 +239,16 @@ def scatter(move: Pass, sizes: Tuning) -> Module:
                 predicated_store(k, k.at(q, to, q_size), position, q_size * 8, inside)
 
     k.either(whole, lambda: write(False), lambda: write(True))
-    return k.module()
+    return k.code()
 
 
-def _next(k: Code, state: V, by: int) -> V:
+def _next(k: Builder, state: V, by: int) -> V:
     """State + by, modulo 3."""
     v = k.add(state, by)
     return k.choose(k.is_("uge", v, 3), k.sub(v, 3), v)
 
 
-def _positions(k: Code, move: Pass, own: V, start: V, row_start: V, valid: V, items: int) -> list[V]:
+def _positions(k: Builder, move: Pass, own: V, start: V, row_start: V, valid: V, items: int) -> list[V]:
     """The positions that go with a thread's keys."""
     carried = "i64" if move.wide else "i32"
     places = [k.add(own, i * 32) for i in range(items)]
@@ -262,7 +263,7 @@ def _positions(k: Code, move: Pass, own: V, start: V, row_start: V, valid: V, it
     ]
 
 
-def _look_back(k: Code, words: V, tile: V, nothing: V, all_: V, word: str, ahead: int) -> V:
+def _look_back(k: Builder, words: V, tile: V, nothing: V, all_: V, word: str, ahead: int) -> V:
     """The sum of this thread's counts of all tiles before `tile`, which is not the first."""
     total, at = k.variable(0, word), k.variable(k.sub(tile, 1))
     looking = k.variable(V("true", "i1"))
@@ -291,7 +292,7 @@ def _look_back(k: Code, words: V, tile: V, nothing: V, all_: V, word: str, ahead
 
 
 @cache
-def block(dtype: str, descending: bool, items: int, with_keys: bool, result: str | None) -> Module:
+def block(dtype: str, descending: bool, items: int, with_keys: bool, result: str | None) -> Code:
     """Rows of at most 256 * `items` keys, each sorted by one program in shared memory."""
     threads = RADIX
     bits, slot, capacity = keys.bits(dtype), max(4, dtypes.SIZE[dtype]), threads * items
@@ -299,7 +300,7 @@ def block(dtype: str, descending: bool, items: int, with_keys: bool, result: str
     parameters += [("y", "ptr")] if with_keys else []
     parameters += [("q", "ptr")] if result else []
     parameters += [("n", "i64")]
-    k = Code(parameters, threads, resident=2)
+    k = Builder(parameters, threads, resident=2)
     p = k.parameters
     ranking = Ranking(k, items)
     stage = k.allocate(capacity * slot)
@@ -345,7 +346,7 @@ def block(dtype: str, descending: bool, items: int, with_keys: bool, result: str
         if result:
             size = dtypes.SIZE[result]
             predicated_store(k, k.at(p["q"], to, size), k.get(position), size * 8, inside[i])
-    return k.module()
+    return k.code()
 
 
 def sort(
@@ -385,13 +386,13 @@ def sort(
     outputs = ((Pointer("keys"),) if with_keys else ()) + ((Pointer("positions"),) if positions else ())
     if n <= LONGEST:
         bucket = 1 << (n - 1).bit_length()
-        module = network(dtype, descending, bucket, with_keys, positions)
+        code = network(dtype, descending, bucket, with_keys, positions)
         programs = -(-rows * lanes(bucket) // THREADS)
-        return Routine((Launch(module, programs, (Pointer("x"), *outputs, n, rows)),))
+        return Routine((Launch(code, programs, (Pointer("x"), *outputs, n, rows)),))
     if n <= SHORT:
         items = 1 << (n - 1).bit_length() - DIGIT
-        module = block(dtype, descending, items, with_keys, positions)
-        return Routine((Launch(module, rows, (Pointer("x"), *outputs, n)),))
+        code = block(dtype, descending, items, with_keys, positions)
+        return Routine((Launch(code, rows, (Pointer("x"), *outputs, n)),))
 
     wide = n >= WIDE
     word_size, carried = (8, "i64") if wide else (4, "i32")
@@ -441,7 +442,5 @@ def sort(
         arguments += [position_places[i]] if positions else []
         arguments += [Pointer(bins.operand, bins.offset + i * RADIX * word_size), words]
         arguments += [Pointer(tickets.operand, tickets.offset + i * 4)]
-        launches.append(
-            Launch(scatter(move, sizes), rows * tiles, (*arguments, n, tiles, i * DIGIT, 2 * i % 3))
-        )
+        launches.append(Launch(scatter(move, sizes), rows * tiles, (*arguments, n, tiles, i * DIGIT, 2 * i % 3)))
     return Routine(tuple(launches), end, zeroed)

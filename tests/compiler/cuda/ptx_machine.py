@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 _TYPES = {
-    "pred": np.bool_, "b8": np.uint8, "u8": np.uint8, "s8": np.int8, "b16": np.uint16, "u16": np.uint16, "s16": np.int16,
+    "pred": np.bool_, "b8": np.uint8, "u8": np.uint8, "s8": np.int8, "b16": np.uint16, "u16": np.uint16,
+    "s16": np.int16,
     "b32": np.uint32, "u32": np.uint32, "s32": np.int32, "f32": np.float32,
     "b64": np.uint64, "u64": np.uint64, "s64": np.int64, "f64": np.float64,
 }  # fmt: skip
@@ -468,7 +469,9 @@ class Block:
         return self.registers[name]
 
     def together(self, g: Group) -> None:
-        _check(len(g) % 32 == 0 and (np.asarray(g)[::32] % 32 == 0).all(), "a warp's instruction, but only some threads")
+        _check(
+            len(g) % 32 == 0 and (np.asarray(g)[::32] % 32 == 0).all(), "a warp's instruction, but only some threads"
+        )
 
     def locate(self, address: np.ndarray, dtype: np.dtype, shared: bool) -> tuple[np.ndarray, np.ndarray]:
         size = dtype.itemsize
@@ -586,4 +589,4 @@ def run(routine: Any, emit: Callable[[str], str], memory: Memory, operands: dict
     operands = {**operands, "workspace": workspace}
     for step in routine.launches:
         arguments = [a if isinstance(a, int) else operands[a.operand] + a.offset for a in step.arguments]
-        launch(emit(step.module.text), memory, arguments, step.programs, step.module.shared, **options)
+        launch(emit(step.code.text), memory, arguments, step.programs, step.code.shared, **options)

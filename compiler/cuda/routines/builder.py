@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ...llvm.text import Text, V
+from ..codegen import Code
 from ..target import SYMBOL
-from .routine import Module
 
 FULL = V("-1", "i32")
 GLOBAL = "ptr addrspace(1)"
@@ -19,7 +19,7 @@ class Variable(str):
     ty: str
 
 
-class Code(Text):
+class Builder(Text):
     """One kernel.
 
     Shared memory is addressed by 32-bit integers, in bytes: LLVM's shared pointers have 64 bits, and cost twice the
@@ -67,7 +67,7 @@ class Code(Text):
         self.size = start + nbytes
         return self.add(self.shared, start)
 
-    def module(self) -> Module:
+    def code(self) -> Code:
         """The kernel, complete."""
         self.line("ret void")
         params = ", ".join(f"{GLOBAL if ty == 'ptr' else 'i64'} %{name}" for name, ty in self._parameters)
@@ -81,7 +81,7 @@ class Code(Text):
             "}",
             *self.declarations.values(),
         ]
-        return Module("\n".join(text) + "\n", self.threads, self.size)
+        return Code("\n".join(text) + "\n", self.threads, self.size)
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
     def _two(self, opcode: str, a: V | int, b: V | int) -> V:
@@ -275,7 +275,7 @@ class Code(Text):
         self.asm(f"red.relaxed.gpu.global.add.u{v.ty[1:]} [$0], $1;", None, address, v)
 
 
-def predicated_store(k: Code, address: V, v: V, bits: int, condition: V | None) -> None:
+def predicated_store(k: Builder, address: V, v: V, bits: int, condition: V | None) -> None:
     """Store the low `bits` bits of an integer, where a condition holds, without a branch."""
     v = k.resize(v, f"i{max(bits, 16)}")
     guard, operands = ("@$2 ", (address, v, condition)) if condition is not None else ("", (address, v))
