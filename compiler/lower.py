@@ -299,10 +299,14 @@ class _Lowering:
     def _emit(self) -> None:
         b = self.b
         sizes: dict[Axis, Value] = {}
+        contiguous = {a for f in self.forms.values() for a, c in f.terms.items() if c == 1}
 
         def size(axis: Axis) -> Value:
             if axis not in sizes:
                 sizes[axis] = self._int(f"n{len(sizes)}", axis.size)
+                # Whole rows of wide accesses; a blocked axis has its last block apart.
+                if axis in self.tile and self.tile[axis] is None and axis in contiguous:
+                    self._mark(sizes[axis], axis.size)
             return sizes[axis]
 
         # Pointers come first: they are found while the body is emitted, so the body waits for the declarations.
@@ -335,9 +339,12 @@ class _Lowering:
 
     def _int(self, name: str, value: int) -> Value:
         self.args.append(Arg("int", None, value))
-        if self.gpu and value % 16 == 0:
-            self.multiples.append(name)
         return self.b.param(name, I64)
+
+    def _mark(self, param: Value, value: int) -> None:
+        """Tell the code of a GPU that a parameter is a multiple of 16, if it is."""
+        if self.gpu and param.op is None and value % 16 == 0:
+            self.multiples.append(param.name)
 
     def _finish_args(self) -> None:
         if self.messages:
@@ -353,8 +360,8 @@ class _Lowering:
         if found is None:
             found = self.b.param(f"p{len(self.pointers)}", Type(dtypes.name(node.dtype), pointer=True))
             self.pointers[key] = found
-            if self.gpu and offset * node.dtype.itemsize % 16 == 0 and self.aligned(node):
-                self.multiples.append(found.name)
+            if self.aligned(node):
+                self._mark(found, offset * node.dtype.itemsize)
             self.args.append(Arg("pointer", node, offset))
         return found
 
@@ -467,6 +474,7 @@ class _Lowering:
         key = (id(form), axis)
         if key not in self.coefficients:
             self.coefficients[key] = self._coefficient(c)
+            self._mark(self.coefficients[key], c)
         return self.coefficients[key]
 
     def _load(self, node: Expr, form: Index) -> Value:
