@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from blockarray.compiler import dtypes
+from blockarray.compiler import dtypes, ops
 from blockarray.compiler.cuda import make_target, tools
 from blockarray.compiler.cuda.ptx import assemble, emit
 from blockarray.compiler.dtypes import NUMPY, PART, SIZE
@@ -127,3 +127,22 @@ def test_functions_come_from_libdevice(name):
     t = text_of(target)
     store(t, math.emit(t, "exp", [load(t, name, 0)], [name], name, target), name, 0)
     assert "__nv_exp" in module(t)
+
+
+@needs_assembler()
+def test_draws_assemble():
+    target = TARGETS[9, 0]
+    t = text_of(target)
+    place = 0
+    for op in ops.TABLE.values():
+        for last in ("u64", "f32", "f64") if op.kind == "elementwise" and op.arity > 3 else ():
+            operands = ["u64"] * 4 + [last] * (op.arity - 4)
+            try:
+                out = ops.result_dtype(op.name, *operands)
+            except TypeError:
+                continue
+            args = [load(t, dtype, k) for k, dtype in enumerate(operands)]
+            store(t, math.emit(t, op.name, args, operands, out, target), out, place)
+            place += 1
+    assert place >= 9
+    assembles(t, target)
