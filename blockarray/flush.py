@@ -45,7 +45,8 @@ def policy(device: Device) -> Policy:
     """What a device wants of a plan."""
     if isinstance(device, CudaDevice):
         return gpu_policy(device.multiprocessors)
-    return Policy(min_programs=max(4, 2 * threads.num_threads()))
+    count = threads.num_threads()
+    return Policy(min_programs=max(4, 2 * count), processors=count)
 
 
 def evaluate(exprs: Sequence[Expr]) -> None:

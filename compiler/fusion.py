@@ -64,7 +64,7 @@ class Policy:
     split_blocks: int = 1 << 12
     #: ... or, if not 0, so that there are about so many programs.
     split_programs: int = 0
-    #: "cpu" or "cuda", and the processors of a GPU.
+    #: "cpu" or "cuda", and how many programs run at once (of a GPU, its multiprocessors).
     target: str = "cpu"
     processors: int = 0
 

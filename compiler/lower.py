@@ -291,7 +291,7 @@ class _Lowering:
             scattered = [a for i in at if (a := i.single()) is not None]
         walks = [(w.node, w.axes) for w in self.walks]
         space = Space(self.group, self.forms, self.axes, self.parallel, walks, self.contraction, scattered)
-        self.tile = gpu(space, self.policy.processors) if self.gpu else cpu(space)
+        self.tile = (gpu if self.gpu else cpu)(space, self.policy.processors)
         outer = scattered if scattered else space.ordered()[1]
         self.grid = [a for a in outer if a not in self.tile]
 

@@ -23,7 +23,7 @@ ROW = 2048
 #: Side of a square tile where an input's rows are an output's columns.
 SQUARE = 64
 #: CPU: columns that a program reduces together: streamed (whole rows, if they are split among programs), and bytes of
-#: a block that is walked again.
+#: a block that is walked again and stays in a cache.
 COLUMNS = 1024
 WHOLE_COLUMNS = 4096
 RESIDENT_BYTES = 1 << 18
@@ -93,14 +93,14 @@ class Space:
                         return atom
         return None
 
-    def resident(self) -> bool:
-        """Whether what is reduced is walked again."""
-        passes = sum(node.op.kind != "scan" for node, _ in self.walks)
-        walked = {node for node, _ in self.walks}
-        return passes > 1 or any(n.shape for n in self.group.outputs if n not in walked)
+    def passes(self) -> int:
+        """How often what is reduced is walked."""
+        passes = [node for node, _ in self.walks if node.op.kind != "scan"]
+        again = any(n.size > node.size for n in self.group.outputs for node in passes)
+        return len(passes) + again
 
 
-def cpu(space: Space) -> Tiles:
+def cpu(space: Space, processors: int) -> Tiles:
     """Tiles that a core's caches hold."""
     inner, outer = space.ordered()
     if space.contraction is not None:
@@ -118,7 +118,7 @@ def cpu(space: Space) -> Tiles:
     if inner:
         tile = dict.fromkeys(inner)
         if lane in outer:
-            tile[lane] = _cpu_columns(space, lane, prod(a.size for a in inner))
+            tile[lane] = _cpu_columns(space, lane, prod(a.size for a in inner), processors)
         return tile
     if not outer:
         return {}
@@ -132,15 +132,19 @@ def cpu(space: Space) -> Tiles:
     return {lane: TILE if not rest else ROW}
 
 
-def _cpu_columns(space: Space, lane: Axis, length: int) -> int:
+def _cpu_columns(space: Space, lane: Axis, length: int, processors: int) -> int:
     """Positions of the parallel lane axis that a program takes, above `length` walked positions."""
-    if not space.resident():
+    passes = space.passes()
+    if passes <= 1:
         return COLUMNS if lane.size < 8 * WHOLE_COLUMNS else WHOLE_COLUMNS
     size = max(n.dtype.itemsize for n in space.group.nodes)
     block = COLUMNS
     while block > 64 and block * size * bucket(length) > RESIDENT_BYTES:
         block //= 2
-    return block
+    if passes > 2 or block * size * bucket(length) <= RESIDENT_BYTES:
+        return block
+    # Reading memory twice, in long pieces of rows, is faster than reading short pieces once.
+    return max(block, -(-lane.size // max(1, processors) // 64) * 64)
 
 
 def gpu(space: Space, processors: int) -> Tiles:
@@ -166,7 +170,7 @@ def gpu(space: Space, processors: int) -> Tiles:
         length = prod(bucket(a.size) for a in inner)
         if lane in outer:
             columns = min(GPU_COLUMNS, bucket(lane.size))
-            if space.resident():
+            if space.passes() > 1:
                 while columns > GPU_LEAST_COLUMNS and columns * length > GPU_RESIDENT:
                     columns //= 2
             while columns > GPU_LEAST_COLUMNS and prod(a.size for a in outer) < 2 * processors * columns:
