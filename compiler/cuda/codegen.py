@@ -19,7 +19,7 @@ from ..ir import Kernel, Op, Value
 from ..llvm import math
 from ..llvm.convert import Register, constant, convert, from_memory, memory_type, register_type
 from ..llvm.text import Text, V
-from . import layout, reduction, scan, scatter, staging
+from . import layout, lookback, reduction, scan, scatter, staging
 from .layout import Facts, is_const
 from .memory import GLOBAL, add, at, both, i32, i64, join, load, parts, select, store
 from .target import Target
@@ -43,6 +43,7 @@ class Code(NamedTuple):
     shared: int
     #: Bytes, and bytes a program.
     workspace: tuple[int, int] = (0, 0)
+    workspace_zeroed: bool = False
     #: Blocks to launch, where it is not one a program.
     programs: int | None = None
 
@@ -84,6 +85,8 @@ class Codegen:
         self.dependence = self._find_dependence()
         self.shared = 0
         self.checks = {op: k + 1 for k, op in enumerate(op for op in kernel.walk() if op.name == "check")}
+        #: Whether a scan goes on from program to program.
+        self.goes_on = lookback.scanned(kernel) is not None
         self.errors = next((p for p in kernel.params if p.name == "errors"), None)
         self.order = {op: k for k, op in enumerate(kernel.body.ops)}
         if any(op.regions or op.name == "dot" for op in kernel.body.ops):
@@ -103,6 +106,8 @@ class Codegen:
             f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{threads}" {{', "entry:",
             *self.allocas, *self.t.lines, "}", *self.t.declarations.values(), "",
         ))  # fmt: skip
+        if self.goes_on:
+            return Code(text, threads, self.shared, (lookback.TICKET, lookback.STATE), workspace_zeroed=True)
         return Code(text, threads, self.shared, programs=scatter.PROGRAMS if self.serial else None)
 
     def _parameters(self) -> None:
@@ -127,7 +132,11 @@ class Codegen:
     def _programs(self) -> None:
         """Find the program's place on each grid axis, and the extents of its tile."""
         t, kernel = self.t, self.kernel
-        linear = t.call("llvm.nvvm.read.ptx.sreg.ctaid.x", "i32", [], "nounwind memory(none)")
+        self.tid = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
+        if self.goes_on:
+            linear = lookback.ticket(self)
+        else:
+            linear = t.call("llvm.nvvm.read.ptx.sreg.ctaid.x", "i32", [], "nounwind memory(none)")
         self.program = linear
         places: list[V] = []
         for number in reversed(range(len(kernel.grid))):
@@ -142,7 +151,6 @@ class Codegen:
             places.append(t.bin("urem", linear, count))
             linear = t.bin("udiv", linear, count)
         self.places = [t.cast("zext", p, "i64") for p in reversed(places)]
-        self.tid = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
         self.extents: dict[str, V] = {}
         for name, dim in kernel.dims.items():
             size = self.integer(dim.size)
@@ -640,6 +648,13 @@ class Codegen:
         t.line(f"store {t.bin('add', position, i64(split.chunk))}, {cell}")
         t.br(head)
         t.label(done)
+
+    @property
+    def workspace(self) -> Value:
+        found = next((p for p in self.kernel.params if p.name == "workspace"), None)
+        if found is None:
+            raise ValueError(f"kernel @{self.kernel.name} needs a parameter %workspace")
+        return found
 
     # -- the block's threads together ---------------------------------------------------------------------------------
     def barrier(self) -> None:

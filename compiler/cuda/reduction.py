@@ -6,6 +6,7 @@ Every thread gets the result.  The order of all operations is fixed by the layou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import dtypes, ops
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 LAST = 2**63 - 1
 FULL = -1
+#: Bits of a lane's number in its warp.
+WARP = 5
+#: Bytes of shared memory that one exchange takes if it can.
+EXCHANGE = 8 << 10
 State = list[Register]
 
 
@@ -133,15 +138,14 @@ def state_types(op: Op) -> list[str]:
 def finish(code: Codegen, reductions: Sequence[Reduction]) -> None:
     """Join the threads' states and define the results.  Reductions that end together share barriers."""
     folded = [(r, r.fold()) for r in reductions]
-    pending: list[tuple[Reduction, list[State], list[V]]] = []
+    pending: list[Pending] = []
     for r, states in folded:
         bits = [b for name in r.reduced for b in code.layout.splits[name].bits]
-        for bit in (b for b in bits if b < 5):
-            states[:] = [r.join(s, [shuffle(code.t, "bfly", x, i32(1 << bit)) for x in s])
-                         for s in states]  # fmt: skip
-        high = [b for b in bits if b >= 5]
+        for bit in (b for b in bits if b < WARP):
+            states[:] = [r.join(s, [shuffle(code.t, "bfly", x, i32(1 << bit)) for x in s]) for s in states]
+        high = [b - WARP for b in bits if b >= WARP]
         if high:
-            pending.append((r, states, [i32(b) for b in high]))
+            pending += [Pending(r, states, k, high, len(bits) - len(high) == WARP) for k in range(len(states))]
     _across_warps(code, pending)
     for r, states in folded:
         for point, state in zip(code.points(r.kept), states, strict=True):
@@ -150,48 +154,87 @@ def finish(code: Codegen, reductions: Sequence[Reduction]) -> None:
         code.define(("all", r.op), True)
 
 
-def _across_warps(code: Codegen, pending: Sequence[tuple[Reduction, list[State], list[V]]]) -> None:
+@dataclass(slots=True)
+class Pending:
+    """A state that warps must still join: those whose numbers differ in the bits `high`."""
+
+    reduction: Reduction
+    states: list[State]
+    number: int
+    high: list[int]
+    #: Whether the lanes of a warp agree.
+    agree: bool
+
+    def size(self, code: Codegen) -> int:
+        each = code.layout.threads >> WARP if self.agree else code.layout.threads
+        return each * sum(dtypes.SIZE[d] for d in self.reduction.dtypes)
+
+
+def _across_warps(code: Codegen, pending: Sequence[Pending]) -> None:
     """Every warp leaves its states in shared memory and reads those of the warps that it is joined with."""
-    # As many states at once as shared memory has room for.
-    jobs = [(r, s, k, [int(b.ref) for b in high]) for r, s, high in pending for k in range(len(s))]
     t = code.t
-    while jobs:
+    lane, warp = t.bin("and", code.tid, i32(31)), t.bin("lshr", code.tid, i32(WARP))
+    is_first = t.cmp("eq", lane, i32(0)) if any(p.agree for p in pending) else None
+    rest = list(pending)
+    while rest:
         batch, total = [], 0
-        for job in jobs:
-            size = sum(dtypes.SIZE[d] for d in job[0].dtypes) * code.layout.threads
-            if batch and total + size > 8 << 10:
-                break
-            batch.append(job)
-            total += size
-        jobs = jobs[len(batch) :]
+        while rest and (not batch or total + rest[0].size(code) <= EXCHANGE):
+            batch.append(rest.pop(0))
+            total += batch[-1].size(code)
         base = code.exchange(total)
-        places: list[list[V]] = []
+        areas: list[V] = []
         offset = 0
-        for r, states, k, _ in batch:
-            mine: list[V] = []
-            for reg, d in zip(states[k], r.dtypes, strict=True):
-                area = at(t, base, offset)
-                mine.append(area)
-                offset += dtypes.SIZE[d] * code.layout.threads
-                store(t, [reg], slot(code, area, code.tid, d), d)
-            places.append(mine)
+        for p in batch:
+            areas.append(at(t, base, offset))
+            offset += p.size(code)
+            for area, reg, d in zip(_fields(code, areas[-1], p), p.states[p.number], p.reduction.dtypes, strict=True):
+                store(t, [reg], slot(code, area, warp if p.agree else code.tid, d), d, is_first if p.agree else None)
         code.barrier()
-        for (r, states, k, high), mine in zip(batch, places, strict=True):
-            mask = sum(1 << b for b in high)
-            origin = t.bin("and", code.tid, i32(~mask))
-            found: list[State] = []
-            for h in range(1 << len(high)):
-                there = sum(1 << b for i, b in enumerate(high) if h >> i & 1)
-                found.append([
-                    load(t, at(t, slot(code, area, origin, d), there * dtypes.SIZE[d]), d, 1)[0]
-                    for area, d in zip(mine, r.dtypes, strict=True)
-                ])  # fmt: skip
-            while len(found) > 1:
-                found = [r.join(a, b) for a, b in zip(found[::2], found[1::2], strict=True)]
-            states[k] = found[0]
+        for p, area in zip(batch, areas, strict=True):
+            join_ = _by_lanes if p.agree else _by_threads
+            p.states[p.number] = join_(code, p, _fields(code, area, p), lane, warp)
+
+
+def _fields(code: Codegen, area: V, p: Pending) -> list[V]:
+    """Where the parts of a state lie."""
+    found = [area]
+    for d in p.reduction.dtypes[:-1]:
+        each = code.layout.threads >> WARP if p.agree else code.layout.threads
+        found.append(at(code.t, found[-1], each * dtypes.SIZE[d]))
+    return found
+
+
+def _by_lanes(code: Codegen, p: Pending, areas: list[V], lane: V, warp: V) -> State:
+    """Each lane reads one warp's state, and the lanes join them."""
+    t, r = code.t, p.reduction
+    there = t.bin("and", warp, i32(~sum(1 << b for b in p.high)))
+    for k, b in enumerate(p.high):
+        bit = t.bin("and", t.bin("lshr", lane, i32(k)), i32(1))
+        there = t.bin("or", there, t.bin("shl", bit, i32(b)))
+    state = [load(t, slot(code, area, there, d), d, 1)[0] for area, d in zip(areas, r.dtypes, strict=True)]
+    for k in range(len(p.high)):
+        state = r.join(state, [shuffle(t, "bfly", x, i32(1 << k)) for x in state])
+    return state
+
+
+def _by_threads(code: Codegen, p: Pending, areas: list[V], lane: V, warp: V) -> State:
+    """Each thread reads the states of all warps."""
+    t, r = code.t, p.reduction
+    origin = t.bin("and", code.tid, i32(~sum(1 << b + WARP for b in p.high)))
+    starts = [slot(code, area, origin, d) for area, d in zip(areas, r.dtypes, strict=True)]
+    found: list[State] = []
+    for h in range(1 << len(p.high)):
+        there = sum(1 << b + WARP for k, b in enumerate(p.high) if h >> k & 1)
+        found.append([
+            load(t, at(t, start, there * dtypes.SIZE[d]), d, 1)[0] for start, d in zip(starts, r.dtypes, strict=True)
+        ])  # fmt: skip
+    while len(found) > 1:
+        found = [r.join(a, b) for a, b in zip(found[::2], found[1::2], strict=True)]
+    return found[0]
 
 
 def slot(code: Codegen, area: V, number: V, dtype: str) -> V:
+    """The place of a thread's or warp's value."""
     t = code.t
     return at(t, area, t.cast("zext", t.bin("mul", number, i32(dtypes.SIZE[dtype])), "i64"))
 

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING
 from .. import dtypes, ops
 from ..ir import Op
 from ..llvm.convert import Register, constant, convert
+from ..llvm.text import V
+from . import lookback
 from .memory import at, i32, load, select, store
-from .reduction import shuffle, slot, state_types
+from .reduction import WARP, shuffle, slot, state_types
 
 if TYPE_CHECKING:
     from .codegen import Codegen
+
+
+#: Elements by the dim's register.
+Block = dict[int, Register]
 
 
 class Scan:
@@ -59,7 +65,7 @@ class Scan:
         code, t, split = self.code, self.code.t, self.split
         rows = list(code.points(self.others))
         # By row and block of positions: the thread's own scan.
-        local: list[list[list[Register]]] = []
+        local: list[list[Block]] = []
         for row in rows:
             local.append([])
             for high in range(split.repeat):
@@ -69,33 +75,50 @@ class Scan:
                     x = convert(t, code.get(self.op.operands[0], point), self.op.result.type.dtype, self.dtype)
                     mask = code.inside(self.dim, point[self.dim])
                     xs.append(x if mask is None else select(t, mask, x, self.identity))
-                local[-1].append(list(accumulate(xs, self.join)))
-        totals = [[block[-1] for block in blocks] for blocks in local]
+                local[-1].append(dict(enumerate(accumulate(xs, self.join), high * split.vector)))
+        totals = [[list(block.values())[-1] for block in blocks] for blocks in local]
         if split.threads > 1:
             before, totals = self._across(totals)
             local = [
-                [[self.join(p, x) for x in block] for p, block in zip(ps, blocks, strict=True)]
+                [{k: self.join(p, x) for k, x in block.items()} for p, block in zip(ps, blocks, strict=True)]
                 for ps, blocks in zip(before, local, strict=True)
             ]
+        if lookback.scanned(code.kernel) is self.op:
+            self._go_on(local[0], totals[0])
+            return
         carries = code.carries.get(self.op)
         for k, row in enumerate(rows):
-            carry = code.read(carries[k], self.dtype) if carries else self.first(row)
-            for high, block in enumerate(local[k]):
-                for low, x in enumerate(block):
-                    if high or carries or len(self.op.operands) == 2:
-                        x = self.join(carry, x)
-                    point = {**row, self.dim: high * split.vector + low}
-                    value = self.op.result
-                    code.define(code.key(value, point), convert(t, x, self.dtype, value.type.dtype))
-                carry = self.join(carry, totals[k][high])
-            if carries:
+            carry: Register | None = code.read(carries[k], self.dtype) if carries else None
+            if len(self.op.operands) == 2 and not carries:
+                carry = self.first(row)
+            for block, total in zip(local[k], totals[k], strict=True):
+                self._define(row, block, carry)
+                carry = total if carry is None else self.join(carry, total)
+            if carries and carry is not None:
                 code.write(carries[k], carry)
+
+    def _define(self, row: dict[str, int], block: Block, carry: Register | None) -> None:
+        code, t, value = self.code, self.code.t, self.op.result
+        for register, x in block.items():
+            y = x if carry is None else self.join(carry, x)
+            code.define(code.key(value, {**row, self.dim: register}), convert(t, y, self.dtype, value.type.dtype))
+
+    def _go_on(self, blocks: list[Block], totals: list[Register]) -> None:
+        """Join what earlier programs found."""
+        before = [None, *accumulate(totals, self.join)]
+        whole = before.pop()
+        assert whole is not None
+        carry = lookback.LookBack(self.code, self.op, self.dtype, self.join).emit(whole, self.first({}))
+        for block, earlier in zip(blocks, before, strict=True):
+            if earlier is not None:
+                block = {register: self.join(earlier, x) for register, x in block.items()}
+            self._define({}, block, carry)
 
     def _across(self, totals: list[list[Register]]) -> tuple[list[list[Register]], list[list[Register]]]:
         """Of the threads' totals: what comes before this thread, and the sums over all threads."""
         code, t, split = self.code, self.code.t, self.split
         bits = list(split.bits)
-        low, high = [b for b in bits if b < 5], [b for b in bits if b >= 5]
+        low, high = [b for b in bits if b < WARP], [b for b in bits if b >= WARP]
         number = t.bin("and", t.bin("lshr", code.tid, i32(split.shift)), i32((1 << len(low)) - 1))
         before: list[list[Register]] = []
         sums: list[list[Register]] = []
@@ -120,36 +143,63 @@ class Scan:
         return before, sums
 
     def _across_warps(self, before: list[list[Register]], sums: list[list[Register]], high: list[int]) -> None:
+        """Put what earlier warps hold before, and make the sums those over all warps."""
         code, t = self.code, self.code.t
+        lane, warp = t.bin("and", code.tid, i32(31)), t.bin("lshr", code.tid, i32(WARP))
+        # Where the lanes of a warp agree, one lane speaks for them, and each lane reads another warp's total.
+        agree = self.split.shift == 0
         size = dtypes.SIZE[self.dtype]
-        area = size * code.layout.threads
+        each = size * (code.layout.threads >> WARP if agree else code.layout.threads)
         count = sum(map(len, sums))
-        base = code.exchange(area * count)
+        base = code.exchange(each * count)
         places = iter(range(count))
-        where = [[at(t, base, area * next(places)) for _ in row] for row in sums]
-        for ptrs, row in zip(where, sums, strict=True):
-            for ptr, total in zip(ptrs, row, strict=True):
-                store(t, [total], slot(code, ptr, code.tid, self.dtype), self.dtype)
+        areas = [[at(t, base, each * next(places)) for _ in row] for row in sums]
+        for row, totals in zip(areas, sums, strict=True):
+            for area, total in zip(row, totals, strict=True):
+                if agree:
+                    store(t, [total], slot(code, area, warp, self.dtype), self.dtype, t.cmp("eq", lane, i32(0)))
+                else:
+                    store(t, [total], slot(code, area, code.tid, self.dtype), self.dtype)
         code.barrier()
-        mask = sum(1 << b for b in high)
-        origin = t.bin("and", code.tid, i32(~mask))
-        mine = t.bin("and", code.tid, i32(mask))
-        for k, ptrs in enumerate(where):
-            for m, ptr in enumerate(ptrs):
-                start = slot(code, ptr, origin, self.dtype)
-                total: Register | None = None
-                earlier = self.identity
-                # The bits of one dim are neighbours: warps that come earlier have smaller numbers.
-                for h in range(1 << len(high)):
-                    there = h << high[0]
-                    (x,) = load(t, at(t, start, there * size), self.dtype, 1)
-                    if total is not None:
-                        is_mine = t.cmp("eq", mine, i32(there))
-                        earlier = select(t, is_mine, total, earlier)
-                    total = x if total is None else self.join(total, x)
-                assert total is not None
+        join = self._by_lanes if agree else self._by_threads
+        for k, row in enumerate(areas):
+            for m, area in enumerate(row):
+                earlier, sums[k][m] = join(area, lane, high)
                 before[k][m] = self.join(earlier, before[k][m])
-                sums[k][m] = total
+
+    def _by_lanes(self, area: V, lane: V, high: list[int]) -> tuple[Register, Register]:
+        """What the warps before this one hold, and all warps: a scan by the lanes of each warp."""
+        code, t = self.code, self.code.t
+        mask = (1 << len(high)) - 1
+        mine = t.bin("and", t.bin("lshr", code.tid, i32(high[0])), i32(mask))
+        origin = t.bin("and", t.bin("lshr", code.tid, i32(WARP)), i32(~(mask << (high[0] - WARP))))
+        number = t.bin("and", lane, i32(mask))
+        there = t.bin("or", origin, t.bin("shl", number, i32(high[0] - WARP)))
+        through = load(t, slot(code, area, there, self.dtype), self.dtype, 1)[0]
+        for k in range(len(high)):
+            other = shuffle(t, "up", through, i32(1 << k))
+            through = select(t, t.cmp("uge", number, i32(1 << k)), self.join(other, through), through)
+        previous = shuffle(t, "idx", through, t.bin("sub", mine, i32(1)))
+        earlier = select(t, t.cmp("eq", mine, i32(0)), self.identity, previous)
+        return earlier, shuffle(t, "idx", through, i32(mask))
+
+    def _by_threads(self, area: V, lane: V, high: list[int]) -> tuple[Register, Register]:
+        """What the warps before this one hold for a thread, and all warps."""
+        code, t = self.code, self.code.t
+        mask = sum(1 << b for b in high)
+        mine = t.bin("and", code.tid, i32(mask))
+        start = slot(code, area, t.bin("and", code.tid, i32(~mask)), self.dtype)
+        total: Register | None = None
+        earlier = self.identity
+        # The bits of one dim are neighbours: warps that come earlier have smaller numbers.
+        for h in range(1 << len(high)):
+            there = h << high[0]
+            (x,) = load(t, at(t, start, there * dtypes.SIZE[self.dtype]), self.dtype, 1)
+            if total is not None:
+                earlier = select(t, t.cmp("eq", mine, i32(there)), total, earlier)
+            total = x if total is None else self.join(total, x)
+        assert total is not None
+        return earlier, total
 
 
 def emit(code: Codegen, op: Op) -> None:

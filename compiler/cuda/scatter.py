@@ -16,7 +16,7 @@ from .memory import at, both, i32, i64, load, parts, store
 if TYPE_CHECKING:
     from .codegen import Codegen
 
-#: Blocks of a launch, and threads of a block.
+#: Blocks to launch (any number is right), and threads of a block.
 PROGRAMS = 256
 THREADS = 128
 #: Neighbours of one class, where a whole row goes to one place.
@@ -31,6 +31,11 @@ def emit(code: Codegen, op: Op) -> None:
     extents, dtype = index.type.extents, value.type.dtype
     lane = t.bin("and", code.tid, i32(31))
     warps = THREADS // 32
+    # A power of two of classes.
+    blocks = t.call("llvm.nvvm.read.ptx.sreg.nctaid.x", "i32", [], "nounwind memory(none)")
+    zeros = t.call("llvm.ctlz.i32", "i32", [t.bin("mul", blocks, i32(warps)), V("false", "i1")])
+    classes = t.cast("zext", t.bin("lshr", i32(-(1 << 31)), zeros), "i64")
+    last_class = t.bin("sub", classes, i64(1))
     number = t.bin("add", t.bin("mul", code.program, i32(warps)), t.bin("lshr", code.tid, i32(5)))
     mine = t.cast("zext", number, "i64")
     base = code.integer(pointer)
@@ -40,7 +45,7 @@ def emit(code: Codegen, op: Op) -> None:
             mask = both(t, mask, parts(code.get(op.operands[3], point))[0])
         where = code.integer_at(index, point)
         kind = t.bin("lshr", where, i64(RUN)) if len(extents) > 1 else where
-        owned = t.cmp("eq", t.bin("and", kind, i64(PROGRAMS * warps - 1)), mine)
+        owned = t.cmp("eq", t.bin("and", kind, last_class), mine)
         owned = owned if mask is None else t.bin("and", owned, mask)
         some, done = t.new_label("owned"), t.new_label("stored")
         t.br_if(_any(code, owned), some, done)

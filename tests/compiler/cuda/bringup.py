@@ -58,6 +58,7 @@ class Launch:
         aligned = case.kernel.attrs["aligned"]
         self.memory: list[tuple[int, int, np.ndarray]] = []
         words = b""
+        self.workspace: list[tuple[int, int]] = []
         self.bytes = 0
         for p, arg in zip(case.kernel.params, case.args):
             if not p.type.pointer:
@@ -74,6 +75,8 @@ class Launch:
             call(driver.cuMemcpyHtoD, base, image, image.nbytes)
             self.memory.append((int(base), shift, arg))
             words += struct.pack("<Q", int(base) + GUARD + shift)
+            if p.name == "workspace":
+                self.workspace.append((int(base) + GUARD, arg.nbytes))
         self.words = np.frombuffer(words, np.uint8).copy()
         self.length = np.array([len(words)], np.uint64)
         self.extra = np.array(
@@ -86,6 +89,11 @@ class Launch:
             driver.cuLaunchKernel, self.function, self.programs, 1, 1, h["threads"], 1, 1, h["shared"], 0, 0,
             int(self.extra.ctypes.data),
         )  # fmt: skip
+
+    def clear(self) -> None:
+        """Zero the workspace."""
+        for address, nbytes in self.workspace:
+            call(driver.cuMemsetD8Async, address, 0, nbytes, 0)
 
     def results(self) -> list[np.ndarray]:
         """The arrays, after a check of what surrounds them."""
@@ -111,6 +119,8 @@ def compare(case: kernels.Case, found: list[np.ndarray]) -> None:
     failed = interpreter.run(case.kernel, wanted)
     arrays = [(p, a) for p, a in zip(case.kernel.params, wanted) if isinstance(a, np.ndarray)]
     for (p, want), have in zip(arrays, found, strict=True):
+        if p.name == "workspace":
+            continue
         if p.name == "errors":
             assert bool(have[0]) == bool(failed), f"errors: {have[0]}, expected {failed}"
         elif want.dtype.kind in "biu":
@@ -125,12 +135,13 @@ def timed(launch: Launch) -> float:
     start, end = (call(driver.cuEventCreate, 0) for _ in range(2))
     best = 1e9
     for _ in range(7):
+        launch.clear()
         call(driver.cuEventRecord, start, 0)
-        for _ in range(3):
+        for _ in range(1 if launch.workspace else 3):
             launch.run()
         call(driver.cuEventRecord, end, 0)
         call(driver.cuEventSynchronize, end)
-        best = min(best, call(driver.cuEventElapsedTime, start, end) / 3e3)
+        best = min(best, call(driver.cuEventElapsedTime, start, end) / (1e3 if launch.workspace else 3e3))
     return best
 
 

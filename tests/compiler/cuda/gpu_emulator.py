@@ -68,7 +68,7 @@ class Emulator:
         self.shared = np.zeros((programs, max(code.shared, 1)), np.uint8)
         self.written = np.full((2, programs, max(code.shared, 1)), -1, np.int64)
         self.was_read = np.full((2, programs, max(code.shared, 1)), -1, np.int64)
-        self.epoch = 0
+        self.epoch = np.zeros((programs, 1), np.int64)
 
     def _memory(self, kernel: Kernel, args: list[Any], head: str) -> None:
         names = re.findall(r"%(\w+)", head)
@@ -101,11 +101,13 @@ class Emulator:
         at = np.zeros(self.count, np.int64)
         came = np.full(self.count, -1, np.int64)
         with np.errstate(all="ignore"):
-            while (alive := at >= 0).any():
-                # The earliest block in the text: loops finish before what follows them, branches join again.
-                here = int(at[alive].min())
-                mask = at == here
-                self._block(here, mask, at, came)
+            while (at >= 0).any():
+                # In each program, the earliest block in the text: loops finish before what follows them, branches join
+                # again.  Each program gets its turn, as some wait for others.
+                alive = np.where(at >= 0, at, 1 << 30).reshape(-1, self.threads)
+                first = np.repeat(alive.min(1), self.threads)
+                for here in np.unique(first[first < 1 << 30]):
+                    self._block(int(here), (at == here) & (first == here), at, came)
         for start, arg in self.arrays:
             arg.view(np.uint8)[:] = self.memory[start : start + arg.nbytes]
 
@@ -165,6 +167,16 @@ class Emulator:
         opcode, rest = rhs.split(" ", 1)
         if opcode == "call":
             return self._call(rhs, mask)
+        if opcode == "atomicrmw":
+            address, value = (self.typed(p.removeprefix("add ").removesuffix(" monotonic"))[0] for p in _split(rest))
+            old = np.zeros(self.count, value.dtype)
+            memory = self.memory.view(value.dtype)
+            # Not in the order of the programs' own numbers.
+            for who in np.flatnonzero(mask)[::-1]:
+                place = address[who] // value.itemsize
+                old[who] = memory[place]
+                memory[place] += value[who]
+            return old
         if opcode == "alloca":
             self.cells[name] = np.zeros(self.count, _type(rest.split(",")[0]))
             return None
@@ -289,15 +301,16 @@ class Emulator:
             raw[who] = self.memory[places]
         else:
             block = (who // self.threads)[:, None]
+            now = self.epoch[block[:, 0]]
             raw[who] = self.shared[block, places]
             writer, epoch = self.written[0][block, places], self.written[1][block, places]
-            assert not ((writer != who[:, None]) & (epoch == self.epoch)).any(), "read before a barrier"
-            again = (self.was_read[1][block, places] == self.epoch) & (self.was_read[0][block, places] != who[:, None])
+            assert not ((writer != who[:, None]) & (epoch == now)).any(), "read before a barrier"
+            again = (self.was_read[1][block, places] == now) & (self.was_read[0][block, places] != who[:, None])
             self.was_read[0][block, places] = np.where(again, -2, who[:, None])
             # Several threads that read one place in this instruction.
             other = self.was_read[0][block, places] != who[:, None]
             self.was_read[0][np.broadcast_to(block, places.shape)[other], places[other]] = -2
-            self.was_read[1][block, places] = self.epoch
+            self.was_read[1][block, places] = now
         return raw.view(_type(elem))
 
     def _store(self, value: np.ndarray, address: np.ndarray, space: str, mask: np.ndarray) -> None:
@@ -307,12 +320,13 @@ class Emulator:
             self.memory[places] = raw[who]
             return
         block = (who // self.threads)[:, None]
+        now = self.epoch[block[:, 0]]
         for kind in (self.was_read, self.written):
-            other = (kind[0][block, places] != who[:, None]) & (kind[1][block, places] == self.epoch)
+            other = (kind[0][block, places] != who[:, None]) & (kind[1][block, places] == now)
             assert not other.any(), "overwritten before a barrier"
         self.shared[block, places] = raw[who]
         self.written[0][block, places] = who[:, None]
-        self.written[1][block, places] = self.epoch
+        self.written[1][block, places] = now
         assert (self.written[0][block, places] == who[:, None]).all(), "two threads write to one place"
 
     def _effect(self, line: str, mask: np.ndarray) -> None:
@@ -326,13 +340,17 @@ class Emulator:
             address, space = self.typed(ptr)
             self._store(x, address, space, mask)
         elif asm := _ASM.match(line):
+            if "release" in asm[2]:
+                ptr, word = _split(asm[4])
+                self._store(self.typed(word)[0], *self.typed(ptr), mask)
+                return
             *words, ptr, predicate = _split(asm[4])
             values = [self.typed(w)[0] for w in words]
             address, space = self.typed(ptr)
             if "b8" in asm[2]:
                 values = [v.astype(np.int8) for v in values]
             active = mask & self.typed(predicate)[0]
-            if "red." in asm[2]:
+            if " red." in asm[2]:
                 who, places = self._places(address, space, values[0].itemsize, active)
                 np.add.at(self.memory.view(values[0].dtype), places[:, 0] // values[0].itemsize, values[0][who])
                 return
@@ -343,7 +361,7 @@ class Emulator:
             assert "barrier" in line, line
             blocks = mask.reshape(-1, self.threads)
             assert (blocks.all(1) | ~blocks.any(1)).all(), "a barrier that not all threads reach"
-            self.epoch += 1
+            self.epoch[blocks.any(1)] += 1
 
     # -- calls --------------------------------------------------------------------------------------------------------
     def _call(self, rhs: str, mask: np.ndarray) -> Any:
@@ -354,12 +372,16 @@ class Emulator:
             active = mask & self.typed(predicate)[0]
             elem = "i8" if ".b8" in asm[2] else kinds[0]
             words = self._load(address, space, elem, len(kinds), active)
+            if "acquire" in asm[2]:
+                return np.where(active, words[:, 0], 2).astype(np.int32)
             words = words if elem != "i8" else _unsigned(words).astype(_type(kinds[0]))
             return [words[:, k] for k in range(len(kinds))] if len(kinds) > 1 else words[:, 0]
         found = _CALL.match(rhs)
         assert found is not None, rhs
         ty, name, operands = found.groups()
         args = [self.typed(a)[0] for a in _split(operands)]
+        if name.endswith("nctaid.x"):
+            return np.full(self.count, self.count // self.threads, np.int32)
         if name.endswith("ctaid.x"):
             return (np.arange(self.count) // self.threads).astype(np.int32)
         if name.endswith("tid.x"):
@@ -372,6 +394,9 @@ class Emulator:
             warps = mask.reshape(-1, 32)
             assert (warps.all(1) | ~warps.any(1)).all(), "a shuffle in a part of a warp"
             return args[1][np.arange(self.count) - lane + source]
+        if "vote.ballot" in name:
+            bits = ((args[1] & mask).reshape(-1, 32) * (1 << np.arange(32))).sum(1)
+            return np.repeat(bits.astype(np.uint32).view(np.int32), 32)
         if "vote.any" in name:
             return np.repeat((args[1] & mask).reshape(-1, 32).any(1), 32)
         if "match.any" in name:
@@ -390,7 +415,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "smin": np.minimum, "smax": np.maximum, "umin": np.minimum, "umax": np.maximum, "sqrt": np.sqrt, "fabs": np.abs,
     "maximum": np.maximum, "minimum": np.minimum, "floor": np.floor, "rint": np.rint, "trunc": np.trunc,
     "__nv_expf": np.exp, "__nv_exp": np.exp, "fma": lambda a, b, c: a * b + c, "abs": lambda a, _: np.abs(a),
-    "ctpop": np.bitwise_count,
+    "ctpop": np.bitwise_count, "ctlz": lambda x, _: 31 - np.floor(np.log2(x)).astype(np.int32),
 }  # fmt: skip
 
 
@@ -400,4 +425,5 @@ def run(code: Code, kernel: Kernel, args: list[Any]) -> None:
     programs = 1
     for axis in kernel.grid:
         programs *= -(-int(sizes[axis.size]) // axis.block)
-    Emulator(code, kernel, args, code.programs or programs).run()
+    # Where the number of blocks is open, two do.
+    Emulator(code, kernel, args, 2 if code.programs else programs).run()

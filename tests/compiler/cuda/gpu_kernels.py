@@ -425,6 +425,26 @@ def column_scan(n0: int = 100, n1: int = 77, known: bool = True) -> Case:
     return m.case(1e-4, 1e-4)
 
 
+def long_scan(n0: int = 2, n1: int = 5000, block: int = 128, kind: str = "cumsum", dtype: str = "f32") -> Case:
+    """A row in blocks, each of which goes on from the one before."""
+    m = Make("long_scan")
+    b = m.b
+    x, out = m.array(dtype, n0 * n1), m.array(dtype, n0 * n1)
+    if kind == "cumprod":
+        m.args[0][:] = np.where(m.rng.integers(0, 2, n0 * n1), 1, -1).astype(NUMPY[dtype])
+    s0, s1 = m.size(n0), m.size(n1)
+    row = b.program_id(b.grid_axis(s0))
+    j = m.blocked("j", s1, block)
+    offset = b.op("add", b.op("multiply", row, s1), b.dim_start(j))
+    tile = b.load_view(x, offset, [b.const(1)], (j,))
+    b.store_view(b.scan(tile, kind, 0, across=True), out, offset, [b.const(1)])
+    programs = n0 * -(-n1 // block)
+    m.args.append(np.zeros(16 + 48 * programs, np.int8))
+    b.param("workspace", Type("i8", pointer=True))
+    m.names.append("workspace")
+    return m.case(50 * tolerance(dtype), 200 * tolerance(dtype))
+
+
 DTYPES = tuple(NUMPY)
 CASES: dict[str, Callable[[], Case]] = {
     **{f"chain {d}": lambda d=d: chain(d) for d in DTYPES},
@@ -494,6 +514,12 @@ CASES: dict[str, Callable[[], Case]] = {
     **{f"cumsum {d}": lambda d=d: row_scan(dtype=d) for d in ("i64", "f64", "bf16", "c64", "u8")},
     **{f"{k}": lambda k=k: row_scan(k) for k in ("cumprod", "cummin", "cummax")},
     "cumsum loop": lambda: row_scan(n1=10001, known=False),
+    "cumsum long": long_scan,
+    "cumsum long whole": lambda: long_scan(1, 4096, 64),
+    "cumsum long large": lambda: long_scan(1, 100003, 8192),
+    **{f"cumsum long {d}": lambda d=d: long_scan(dtype=d) for d in ("i64", "c64", "c128", "bf16", "u8")},
+    "cumprod long": lambda: long_scan(kind="cumprod", dtype="f64"),
+    "cummax long": lambda: long_scan(kind="cummax"),
     "cumsum columns": column_scan,
     "cumsum columns loop": lambda: column_scan(1000, 77, known=False),
 }
@@ -525,4 +551,9 @@ TIMED: dict[str, Callable[[], Case]] = {
     "partial": lambda: partial(1 << 26, 1 << 16),
     "cumsum 4096": lambda: row_scan(n0=1 << 14, n1=4096),
     "cumsum loop": lambda: row_scan(n0=1 << 10, n1=1 << 16, known=False),
+    "cumsum long": lambda: long_scan(1, 1 << 26, 8192),
+    "cumsum long f64": lambda: long_scan(1, 1 << 25, 8192, dtype="f64"),
+    "serial set": lambda: serial(None, 1 << 20, 1 << 22),
+    "serial add": lambda: serial("add", 1 << 20, 1 << 22),
+    "serial add rows": lambda: serial("add", 1 << 14, 1 << 14, row=256),
 }

@@ -26,6 +26,8 @@ def test_emulated(name: str) -> None:
     for p, want, have in zip(case.kernel.params, wanted, found, strict=True):
         if not isinstance(want, np.ndarray):
             continue
+        if p.name == "workspace":
+            continue
         if p.name == "errors":
             assert bool(have[0]) == bool(failed)
         elif want.dtype.kind in "biu":
@@ -48,6 +50,7 @@ WIDE = {
     "argmax 5000": (),
     "gather": (),
     "cumsum 4096": ("ld.global.v4.b32", "st.global.v4.b32"),
+    "cumsum long large": ("ld.global.v4.b32", "st.global.v4.b32"),
 }
 
 
