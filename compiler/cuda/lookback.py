@@ -63,7 +63,7 @@ class LookBack:
         self.join = join
         dim = str(op.result.type.extents[op.attrs["dim"]])
         axis = code.kernel.dims[dim].axis
-        if axis != len(code.kernel.grid) - 1 or len(op.result.type.extents) != 1:
+        if axis is None or axis != len(code.kernel.grid) - 1 or len(op.result.type.extents) != 1:
             raise NotImplementedError("a scan goes on along the last axis of the grid, in a tile of one dim")
         t = code.t
         self.place = t.cast("trunc", code.places[axis], "i32")

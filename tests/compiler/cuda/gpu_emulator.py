@@ -1,7 +1,8 @@
 """Runs the LLVM IR of a GPU kernel in NumPy, all threads of all blocks side by side, where there is no GPU.
 
 It knows the instructions that the code generator writes, with every access checked: global memory must lie in an array
-and be aligned, and shared memory must not be read or overwritten by another thread before a barrier.
+and be aligned, and no thread may read or overwrite what another one wrote, or overwrite what another one read, unless a
+barrier of their block is between.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
+from functools import lru_cache
+from math import erf, erfc, lgamma
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from blockarray.compiler import dtypes
@@ -18,11 +22,13 @@ from blockarray.compiler.cuda.codegen import Code
 from blockarray.compiler.ir import Kernel
 
 _INT = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64}
-_FLOAT = {"half": np.float16, "float": np.float32, "double": np.float64}
+_FLOAT = {"half": np.float16, "bfloat": ml_dtypes.bfloat16, "float": np.float32, "double": np.float64}
 _VECTOR = re.compile(r"<(\d+) x (.+)>")
 _CALL = re.compile(r"call (.+?) @([\w.]+)\((.*)\)")
 _ASM = re.compile(r'call (.+?) asm sideeffect "(.*?)", "(.*?)"\((.*)\)')
 GUARD = 64
+#: Threads that run side by side; further programs come after.
+TOGETHER = 1 << 14
 
 
 def _type(ty: str) -> Any:
@@ -35,6 +41,7 @@ def _unsigned(x: np.ndarray) -> np.ndarray:
     return x.view(x.dtype.str.replace("i", "u")) if x.dtype.kind == "i" else x.view(np.uint8)
 
 
+@lru_cache(1 << 16)
 def _split(text: str) -> list[str]:
     """Operands separated by commas outside brackets."""
     parts, depth, start = [], 0, 0
@@ -48,10 +55,81 @@ def _split(text: str) -> list[str]:
     return [*parts, last] if last else parts
 
 
+class Races:
+    """Who read and wrote each byte since when: (thread, program, epoch of the program's barriers)."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.read, self.written = (np.full((3, nbytes), -1, np.int32) for _ in range(2))
+
+    @staticmethod
+    def _met(seen: np.ndarray, places: np.ndarray, who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> bool:
+        """Whether another thread was there with no barrier since."""
+        thread, there, then = seen[:, places]
+        return bool(((thread != -1) & (thread != who) & ((there != program) | (then == epoch))).any())
+
+    @staticmethod
+    def _note(seen: np.ndarray, places: np.ndarray, who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> None:
+        thread, there, then = seen[:, places]
+        # -2: several.
+        who = np.where((thread == who) | (thread == -1) | ((there == program) & (then != epoch)), who, -2)
+        several = (there != program) & (there != -1)
+        seen[0, places] = who
+        seen[1, places] = np.where(several, -2, program)
+        seen[2, places] = epoch
+        # Several threads that access one place in this instruction.
+        seen[0, places[seen[0, places] != who]] = -2
+        seen[1, places[(seen[1, places] != program) & ~several]] = -2
+
+    def load(self, places: np.ndarray, who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> None:
+        who, program, epoch = (np.broadcast_to(x[:, None], places.shape) for x in (who, program, epoch))
+        assert not self._met(self.written, places, who, program, epoch), "read before a barrier"
+        self._note(self.read, places, who, program, epoch)
+
+    def store(self, places: np.ndarray, who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> None:
+        who, program, epoch = (np.broadcast_to(x[:, None], places.shape) for x in (who, program, epoch))
+        for seen in (self.read, self.written):
+            assert not self._met(seen, places, who, program, epoch), "overwritten before a barrier"
+        self._note(self.written, places, who, program, epoch)
+        assert (self.written[0, places] == who).all(), "two threads write to one place"
+
+
+class Memory:
+    """Global memory: arrays, and between them bytes that nothing may touch."""
+
+    def __init__(self) -> None:
+        self.size = 4096
+        self.arrays: list[tuple[int, np.ndarray]] = []
+
+    def put(self, array: np.ndarray, offset: int = 0) -> int:
+        """The array's address, `offset` bytes after a multiple of 512."""
+        self.size = -(-(self.size + GUARD) // 512) * 512 + offset
+        self.arrays.append((self.size, array))
+        self.size += array.nbytes
+        return self.arrays[-1][0]
+
+    def open(self) -> None:
+        total = -(-self.size // 512) * 512 + 4096
+        self.bytes = np.full(total, 0xA5, np.uint8)
+        self.allowed = np.zeros(total, np.bool_)
+        #: Bytes whose order of accesses does not matter.
+        self.shared = np.zeros(total, np.bool_)
+        self.races = Races(total)
+        for at, array in self.arrays:
+            self.bytes[at : at + array.nbytes] = array.view(np.uint8)
+            self.allowed[at : at + array.nbytes] = True
+
+    def close(self) -> None:
+        for at, array in self.arrays:
+            array.view(np.uint8)[:] = self.bytes[at : at + array.nbytes]
+
+
 class Emulator:
-    def __init__(self, code: Code, kernel: Kernel, args: list[Any], programs: int) -> None:
+    """Runs a kernel.  `words` are its arguments, 8 bytes each; pointers are to `memory`."""
+
+    def __init__(self, code: Code, words: list[int], memory: Memory, programs: int, first: int, count: int) -> None:
         self.threads = code.threads
-        self.count = programs * code.threads
+        self.programs, self.first = programs, first
+        self.count = count * code.threads
         self.values: dict[str, Any] = {}
         self.blocks: list[tuple[str, list[str]]] = []
         self.cells: dict[str, np.ndarray] = {}
@@ -64,37 +142,12 @@ class Emulator:
             elif line:
                 self.blocks[-1][1].append(line)
         self.numbers = {name: k for k, (name, _) in enumerate(self.blocks)}
-        self._memory(kernel, args, head)
-        self.shared = np.zeros((programs, max(code.shared, 1)), np.uint8)
-        self.written = np.full((2, programs, max(code.shared, 1)), -1, np.int64)
-        self.was_read = np.full((2, programs, max(code.shared, 1)), -1, np.int64)
-        self.epoch = np.zeros((programs, 1), np.int64)
-
-    def _memory(self, kernel: Kernel, args: list[Any], head: str) -> None:
-        names = re.findall(r"%(\w+)", head)
-        size = 4096
-        self.arrays: list[tuple[int, np.ndarray]] = []
-        words: list[int | float] = []
-        for p, arg in zip(kernel.params, args, strict=True):
-            if p.type.pointer:
-                size = -(-size // 256) * 256 + GUARD
-                if p.name not in kernel.attrs.get("aligned", ()) and p.name != "errors":
-                    size += arg.itemsize
-                words.append(size)
-                self.arrays.append((size, arg))
-                size += arg.nbytes + GUARD
-                continue
-            raw = np.asarray(arg, dtypes.NUMPY[p.type.dtype])
-            for part in (np.real(raw), np.imag(raw)) if raw.dtype.kind == "c" else (raw,):
-                words += struct.unpack("<q", part.tobytes().ljust(8, b"\0"))
-        size = -(-size // 16) * 16
-        self.memory = np.full(size + 4096, 0xA5, np.uint8)
-        self.allowed = np.zeros(size + 4096, np.bool_)
-        for at, arg in self.arrays:
-            self.memory[at : at + arg.nbytes] = arg.view(np.uint8)
-            self.allowed[at : at + arg.nbytes] = True
-        for name, word in zip(names, words, strict=True):
-            self.values["%" + name] = np.full(self.count, word, np.int64)
+        for name, word in zip(re.findall(r"%(\w+)", head), words, strict=True):
+            self.values["%" + name] = np.full(self.count, word, np.uint64).view(np.int64)
+        self.memory = memory
+        self.shared = np.zeros((count, max(code.shared, 1)), np.uint8)
+        self.races = Races(self.shared.size)
+        self.epoch = np.zeros(count, np.int32)
 
     # -- running ------------------------------------------------------------------------------------------------------
     def run(self) -> None:
@@ -108,8 +161,6 @@ class Emulator:
                 first = np.repeat(alive.min(1), self.threads)
                 for here in np.unique(first[first < 1 << 30]):
                     self._block(int(here), (at == here) & (first == here), at, came)
-        for start, arg in self.arrays:
-            arg.view(np.uint8)[:] = self.memory[start : start + arg.nbytes]
 
     def _block(self, here: int, mask: np.ndarray, at: np.ndarray, came: np.ndarray) -> None:
         for line in self.blocks[here][1]:
@@ -170,7 +221,8 @@ class Emulator:
         if opcode == "atomicrmw":
             address, value = (self.typed(p.removeprefix("add ").removesuffix(" monotonic"))[0] for p in _split(rest))
             old = np.zeros(self.count, value.dtype)
-            memory = self.memory.view(value.dtype)
+            memory = self.memory.bytes.view(value.dtype)
+            self._places(address, "(1)", value.itemsize, mask)
             # Not in the order of the programs' own numbers.
             for who in np.flatnonzero(mask)[::-1]:
                 place = address[who] // value.itemsize
@@ -231,6 +283,8 @@ class Emulator:
             return np.ascontiguousarray(x).view(ty)[:, 0] if x.ndim == 2 else np.ascontiguousarray(x).view(ty)
         if opcode in ("zext", "uitofp") and x.dtype != np.bool_:
             x = _unsigned(x)
+        if opcode == "sext" and x.dtype == np.bool_:
+            x = -x.astype(np.int8)
         if opcode == "trunc" and target == "i1":
             return (x & 1).astype(np.bool_)
         return x.astype(ty)
@@ -238,8 +292,11 @@ class Emulator:
     def _compare(self, predicate: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         if a.dtype.kind == "f":
             unordered = np.isnan(a) | np.isnan(b)
-            return {"uno": unordered, "ord": ~unordered, "une": a != b, "oeq": a == b, "one": (a < b) | (a > b),
-                    "ogt": a > b, "oge": a >= b, "olt": a < b, "ole": a <= b}[predicate]  # fmt: skip
+            if predicate in ("uno", "ord"):
+                return unordered if predicate == "uno" else ~unordered
+            # Ordered and unordered comparisons differ where a NaN is.
+            found = {"eq": a == b, "ne": a != b, "gt": a > b, "ge": a >= b, "lt": a < b, "le": a <= b}[predicate[1:]]
+            return found | unordered if predicate[0] == "u" else found & ~unordered
         if predicate[0] == "u":
             a, b = _unsigned(a), _unsigned(b)
         return {"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}[
@@ -287,47 +344,39 @@ class Emulator:
         assert not (address % nbytes).any(), f"an access of {nbytes} bytes is misaligned"
         places = address[:, None] + np.arange(nbytes)
         if "(1)" in space:
-            inside = (places >= 0) & (places < len(self.allowed))
-            assert inside.all() and self.allowed[places].all(), "out of bounds"
+            allowed = self.memory.allowed
+            inside = (places >= 0) & (places < len(allowed))
+            assert inside.all() and allowed[places].all(), "out of bounds"
         else:
             assert (places >= 0).all() and (places < self.shared.shape[1]).all(), "out of shared memory"
+            places = places + (who // self.threads * self.shared.shape[1])[:, None]
         return who, places
+
+    def _note(self, access: str, space: str, who: np.ndarray, places: np.ndarray) -> None:
+        """Look for races."""
+        program = who // self.threads
+        epoch = self.epoch[program]
+        races = self.races
+        if "(1)" in space:
+            owned = ~self.memory.shared[places[:, 0]]
+            who, places, program, epoch = (x[owned] for x in (who, places, program, epoch))
+            who, program = who + self.first * self.threads, program + self.first
+            races = self.memory.races
+        getattr(races, access)(places, who, program, epoch)
 
     def _load(self, address: np.ndarray, space: str, elem: str, n: int, mask: np.ndarray) -> np.ndarray:
         size = np.dtype(_type(elem)).itemsize
         who, places = self._places(address, space, size * n, mask)
         raw = np.zeros((self.count, size * n), np.uint8)
-        if "(1)" in space:
-            raw[who] = self.memory[places]
-        else:
-            block = (who // self.threads)[:, None]
-            now = self.epoch[block[:, 0]]
-            raw[who] = self.shared[block, places]
-            writer, epoch = self.written[0][block, places], self.written[1][block, places]
-            assert not ((writer != who[:, None]) & (epoch == now)).any(), "read before a barrier"
-            again = (self.was_read[1][block, places] == now) & (self.was_read[0][block, places] != who[:, None])
-            self.was_read[0][block, places] = np.where(again, -2, who[:, None])
-            # Several threads that read one place in this instruction.
-            other = self.was_read[0][block, places] != who[:, None]
-            self.was_read[0][np.broadcast_to(block, places.shape)[other], places[other]] = -2
-            self.was_read[1][block, places] = now
+        self._note("load", space, who, places)
+        raw[who] = (self.memory.bytes if "(1)" in space else self.shared.reshape(-1))[places]
         return raw.view(_type(elem))
 
     def _store(self, value: np.ndarray, address: np.ndarray, space: str, mask: np.ndarray) -> None:
         raw = np.ascontiguousarray(value).view(np.uint8).reshape(self.count, -1)
         who, places = self._places(address, space, raw.shape[1], mask)
-        if "(1)" in space:
-            self.memory[places] = raw[who]
-            return
-        block = (who // self.threads)[:, None]
-        now = self.epoch[block[:, 0]]
-        for kind in (self.was_read, self.written):
-            other = (kind[0][block, places] != who[:, None]) & (kind[1][block, places] == now)
-            assert not other.any(), "overwritten before a barrier"
-        self.shared[block, places] = raw[who]
-        self.written[0][block, places] = who[:, None]
-        self.written[1][block, places] = now
-        assert (self.written[0][block, places] == who[:, None]).all(), "two threads write to one place"
+        self._note("store", space, who, places)
+        (self.memory.bytes if "(1)" in space else self.shared.reshape(-1))[places] = raw[who]
 
     def _effect(self, line: str, mask: np.ndarray) -> None:
         if line.startswith("store"):
@@ -352,7 +401,7 @@ class Emulator:
             active = mask & self.typed(predicate)[0]
             if " red." in asm[2]:
                 who, places = self._places(address, space, values[0].itemsize, active)
-                np.add.at(self.memory.view(values[0].dtype), places[:, 0] // values[0].itemsize, values[0][who])
+                np.add.at(self.memory.bytes.view(values[0].dtype), places[:, 0] // values[0].itemsize, values[0][who])
                 return
             self._store(np.stack(values, 1), address, space, active)
         else:
@@ -381,9 +430,9 @@ class Emulator:
         ty, name, operands = found.groups()
         args = [self.typed(a)[0] for a in _split(operands)]
         if name.endswith("nctaid.x"):
-            return np.full(self.count, self.count // self.threads, np.int32)
+            return np.full(self.count, self.programs, np.int32)
         if name.endswith("ctaid.x"):
-            return (np.arange(self.count) // self.threads).astype(np.int32)
+            return (self.first + np.arange(self.count) // self.threads).astype(np.int32)
         if name.endswith("tid.x"):
             return (np.arange(self.count) % self.threads).astype(np.int32)
         if "shfl" in name:
@@ -403,6 +452,12 @@ class Emulator:
             rows = args[1].reshape(-1, 32)
             same = (rows[:, :, None] == rows[:, None, :]) & mask.reshape(-1, 1, 32)
             return (same * (1 << np.arange(32))).sum(2).astype(np.uint32).view(np.int32).ravel()
+        if ".sat." in name:
+            return _saturated(args[0], _type(ty), "fptoui" in name)
+        if name.startswith("__nv_"):
+            plain = name.removeprefix("__nv_")
+            plain = plain if plain in _LIBRARY else plain.removesuffix("f")
+            return _LIBRARY[plain](*(a.astype(np.float64) for a in args)).astype(_type(ty))
         function = _FUNCTIONS[name.removeprefix("llvm.").split(".")[0]]
         unsigned = name.startswith("llvm.u")
         if unsigned:
@@ -411,12 +466,59 @@ class Emulator:
         return result.view(_type(ty)) if unsigned else result.astype(_type(ty))
 
 
+def _saturated(x: np.ndarray, ty: Any, unsigned: bool) -> np.ndarray:
+    """Floats as integers: the nearest there is, 0 for NaN."""
+    info = np.iinfo(np.dtype(ty).str.replace("i", "u") if unsigned else ty)
+    wide = np.trunc(x.astype(np.float64))
+    inside = (wide >= float(info.min)) & (wide < float(info.max) + (info.bits < 64))
+    found = np.where(inside, wide, 0).astype(info.dtype)
+    found = np.where(inside | np.isnan(wide), found, np.where(wide < 0, info.min, info.max).astype(info.dtype))
+    return found.astype(info.dtype).view(ty)
+
+
+def _fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """Rounded once, or nearly so."""
+    wide = np.float64 if a.dtype == np.float32 else np.longdouble
+    if wide is np.float64:
+        return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(a.dtype)
+    product = a * b
+    halves = [x * 134217729.0 for x in (a, b)]
+    (ah, al), (bh, bl) = ((h - (h - x), x - (h - (h - x))) for h, x in zip(halves, (a, b)))
+    error = ((ah * bh - product) + ah * bl + al * bh) + al * bl
+    exact = product.astype(wide) + np.where(np.isfinite(error), error, 0) + c
+    return np.where(np.isfinite(product), exact.astype(a.dtype), product + c)
+
+
+def _ctlz(x: np.ndarray, _: Any) -> np.ndarray:
+    bits = 8 * x.itemsize
+    found = np.full(x.shape, bits, x.dtype)
+    for k in range(bits):
+        found = np.where(_unsigned(x) >> k & 1 == 1, bits - 1 - k, found)
+    return found.astype(x.dtype)
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "smin": np.minimum, "smax": np.maximum, "umin": np.minimum, "umax": np.maximum, "sqrt": np.sqrt, "fabs": np.abs,
-    "maximum": np.maximum, "minimum": np.minimum, "floor": np.floor, "rint": np.rint, "trunc": np.trunc,
-    "__nv_expf": np.exp, "__nv_exp": np.exp, "fma": lambda a, b, c: a * b + c, "abs": lambda a, _: np.abs(a),
-    "ctpop": np.bitwise_count, "ctlz": lambda x, _: 31 - np.floor(np.log2(x)).astype(np.int32),
+    "maximum": np.maximum, "minimum": np.minimum, "floor": np.floor, "ceil": np.ceil, "rint": np.rint,
+    "roundeven": np.rint, "trunc": np.trunc, "copysign": np.copysign, "fma": _fma, "abs": lambda a, _: np.abs(a),
+    "ctpop": np.bitwise_count, "ctlz": _ctlz,
 }  # fmt: skip
+#: NVIDIA's library.
+_LIBRARY: dict[str, Callable[..., Any]] = {
+    "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
+    "atan2": np.arctan2, "atanh": np.arctanh, "cbrt": np.cbrt, "cos": np.cos, "cosh": np.cosh,
+    "erf": np.vectorize(erf, [float]), "erfc": np.vectorize(erfc, [float]), "exp": np.exp, "exp2": np.exp2,
+    "expm1": np.expm1, "fmod": np.fmod, "hypot": np.hypot, "lgamma": np.vectorize(lgamma, [float]), "log": np.log,
+    "log10": np.log10, "log1p": np.log1p, "log2": np.log2, "pow": np.power, "sin": np.sin, "sinh": np.sinh,
+    "tan": np.tan, "tanh": np.tanh,
+}  # fmt: skip
+
+
+def launch(code: Code, words: list[int], memory: Memory, programs: int) -> None:
+    """Run the programs of a launch, as many side by side as is reasonable; `memory` is open."""
+    together = max(2, TOGETHER // code.threads)
+    for first in range(0, programs, together):
+        Emulator(code, words, memory, programs, first, min(together, programs - first)).run()
 
 
 def run(code: Code, kernel: Kernel, args: list[Any]) -> None:
@@ -425,5 +527,34 @@ def run(code: Code, kernel: Kernel, args: list[Any]) -> None:
     programs = 1
     for axis in kernel.grid:
         programs *= -(-int(sizes[axis.size]) // axis.block)
+    memory = Memory()
+    aligned = ("errors", *kernel.attrs.get("aligned", ()))
+    words = []
+    for p, arg in zip(kernel.params, args, strict=True):
+        if p.type.pointer:
+            words.append(memory.put(arg, 0 if p.name in aligned else arg.itemsize))
+        else:
+            words += scalar(p.type.dtype, arg)
+    memory.open()
+    mark_shared(kernel, words, memory)
     # Where the number of blocks is open, two do.
-    Emulator(code, kernel, args, 2 if code.programs else programs).run()
+    launch(code, words, memory, 2 if code.programs else programs)
+    memory.close()
+
+
+def scalar(dtype: str, value: Any) -> list[int]:
+    """The slots of a scalar argument."""
+    raw = np.asarray(value, dtypes.NUMPY[dtype])
+    parts = (np.real(raw), np.imag(raw)) if raw.dtype.kind == "c" else (raw,)
+    return [int.from_bytes(part.tobytes().ljust(8, b"\0"), "little") for part in parts]
+
+
+def mark_shared(kernel: Kernel, words: list[int], memory: Memory) -> None:
+    """Say which arrays the threads of all programs access as they like."""
+    at = 0
+    scattered = {op.operands[1] for op in kernel.walk() if op.name == "store_ptr"}
+    for p in kernel.params:
+        if p.type.pointer and (p.name in ("errors", "workspace") or p in scattered):
+            start, array = max((a for a in memory.arrays if a[0] <= words[at]), key=lambda a: a[0])
+            memory.shared[start : start + array.nbytes] = True
+        at += 2 if p.type.dtype in dtypes.COMPLEX and not p.type.pointer else 1

@@ -50,7 +50,7 @@ WIDE = {
     "argmax 5000": (),
     "gather": (),
     "cumsum 4096": ("ld.global.v4.b32", "st.global.v4.b32"),
-    "cumsum long large": ("ld.global.v4.b32", "st.global.v4.b32"),
+    "cumsum long whole": ("ld.global.v4.b32", "st.global.v4.b32"),
 }
 
 
