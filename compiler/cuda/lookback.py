@@ -32,10 +32,7 @@ _WARP = "convergent nounwind"
 
 def scanned(kernel: Kernel) -> Op | None:
     """The scan that goes on from program to program, if there is one."""
-    for op in kernel.body.ops:
-        if op.name == "scan" and op.attrs.get("across"):
-            return op
-    return None
+    return next((op for op in kernel.body.ops if op.name == "scan" and op.attrs.get("across")), None)
 
 
 def ticket(code: Codegen) -> V:
