@@ -11,7 +11,7 @@ from .integers import emitter
 from .lanes import Lanes, branch
 from .polynomials import _flip as flip
 from .polynomials import _horner as horner
-from .text import V, lanes, vector
+from .text import Text, V, element, lanes, mangle, vector
 
 EMITTERS: dict[str, Callable[..., Lanes]] = {}
 _LOW = 0xFFFFFFFF
@@ -23,6 +23,29 @@ def draws(name: str) -> Callable[[Callable[..., Lanes]], Callable[..., Lanes]]:
         return function
 
     return register
+
+
+#: Lanes of code that is called.
+_CALLED = 8
+
+
+def _apart(name: str, elem: str, body: Callable[..., Lanes], *args: Lanes) -> Lanes:
+    """body(*args), elements of type `elem`, in a function of its own: for code that is long, or that rarely runs."""
+    t = args[0].t
+    width = min(lanes(args[0].v.ty), _CALLED)
+    types = [vector(element(a.v.ty), width) for a in args]
+    ty = vector(elem, width)
+    symbol = f"{name}_{mangle(ty)}"
+    if symbol not in t.declarations:
+        inner = Text()
+        result = body(*(Lanes(inner, V(f"%x{i}", x)) for i, x in enumerate(types)))
+        inner.line(f"ret {result.v}")
+        t.declarations.update(inner.declarations)
+        head = ", ".join(f"{x} %x{i}" for i, x in enumerate(types))
+        lines = (f"define internal {ty} @{symbol}({head}) noinline nounwind {{", "entry:", *inner.lines, "}")
+        t.declarations[symbol] = "\n".join(lines)
+    calls = zip(*(t.split(a.v, width) if width else [a.v] for a in args), strict=True)
+    return Lanes(t, t.concat([t.op(f"call {ty} @{symbol}({', '.join(map(str, xs))})", ty) for xs in calls]))
 
 
 # -- Philox -----------------------------------------------------------------------------------------------------------
@@ -78,16 +101,17 @@ def _words(index: Lanes, block: Lanes, nonce: Lanes, key: Lanes, bits: int) -> L
     """`bits` random bits for each index.  Where the lanes are in order no block is computed twice."""
     t, n, elem = index.t, lanes(index.v.ty), f"i{bits}"
     step = 128 // bits
-    scattered = lambda: _scattered_words(index, block, nonce, key, bits)
     apart = _in_order(index, (block, nonce, key), step)
     if apart is None:
-        return scattered()
+        return _scattered_words(index, block, nonce, key, bits)
     m = n // step
     every = [lane * step for lane in range(m)]
     pick = lambda x: Lanes(t, t.shuffle(x.v, V("poison", x.v.ty), every))
     low, high = _block(pick(block + index.shr(step.bit_length() - 1)), pick(nonce), pick(key))
     woven = t.shuffle(low.v, high.v, [i // 2 + i % 2 * m for i in range(2 * m)])
-    return branch(apart, scattered, Lanes(t, t.op(f"bitcast {woven} to {vector(elem, n)}", vector(elem, n))))
+    words = Lanes(t, t.op(f"bitcast {woven} to {vector(elem, n)}", vector(elem, n)))
+    scattered = lambda *place: _scattered_words(*place, bits)
+    return branch(apart, lambda: _apart("scattered", elem, scattered, index, block, nonce, key), words)
 
 
 def _scattered_words(index: Lanes, block: Lanes, nonce: Lanes, key: Lanes, bits: int) -> Lanes:
@@ -151,49 +175,55 @@ def _until_accepted(
 def _bounded32(index: Lanes, block: Lanes, nonce: Lanes, key: Lanes, bound: Lanes) -> Lanes:
     bound = bound & _LOW
     bound = (bound == 0).where(1 << 32, bound)
-    threshold = lambda: emitter("remainder", "u64")((1 << 32) - bound, bound)
 
-    def scaled(bits: Lanes) -> tuple[Lanes, Lanes]:
+    def scaled(bits: Lanes, bound: Lanes) -> tuple[Lanes, Lanes]:
         product = bits.cast("zext", "i64") * bound
         return product.shr(32), product & _LOW
 
-    value, low = scaled(_words(index, block, nonce, key, 32))
+    def threshold(bound: Lanes) -> Lanes:
+        return emitter("remainder", "u64")((1 << 32) - bound, bound)
 
-    def again(nonce: Lanes) -> tuple[Lanes, Lanes]:
-        high, low = scaled(_scattered_words(index, block, nonce, key, 32))
-        return high, low.below(threshold())
-
-    return _reject(value, low, bound, threshold, nonce, again).cast("trunc", "i32")
+    place = index, block, nonce, key
+    return _bounded(scaled, threshold, _words(*place, 32), *place, bound).cast("trunc", "i32")
 
 
 @draws("bounded64")
 def _bounded64(index: Lanes, block: Lanes, nonce: Lanes, key: Lanes, bound: Lanes) -> Lanes:
-    divisor = (bound == 0).where(1, bound)
-    threshold = lambda: emitter("remainder", "u64")(-divisor, divisor)
-
-    def scaled(bits: Lanes) -> tuple[Lanes, Lanes]:
+    def scaled(bits: Lanes, bound: Lanes) -> tuple[Lanes, Lanes]:
         return (bound == 0).where(bits, _multiply_high(bits, bound)), bits * bound
 
-    value, low = scaled(_words(index, block, nonce, key, 64))
+    def threshold(bound: Lanes) -> Lanes:
+        divisor = (bound == 0).where(1, bound)
+        return emitter("remainder", "u64")(-divisor, divisor)
 
-    def again(nonce: Lanes) -> tuple[Lanes, Lanes]:
-        high, low = scaled(_scattered_words(index, block, nonce, key, 64))
-        return high, low.below(threshold())
-
-    return _reject(value, low, bound, threshold, nonce, again)
+    place = index, block, nonce, key
+    return _bounded(scaled, threshold, _words(*place, 64), *place, bound)
 
 
-def _reject(
-    value: Lanes,
-    low: Lanes,
-    bound: Lanes,
-    threshold: Callable[[], Lanes],
+def _bounded(
+    scaled: Callable[[Lanes, Lanes], tuple[Lanes, Lanes]],
+    threshold: Callable[[Lanes], Lanes],
+    bits: Lanes,
+    index: Lanes,
+    block: Lanes,
     nonce: Lanes,
-    again: Callable[[Lanes], tuple[Lanes, Lanes]],
+    key: Lanes,
+    bound: Lanes,
 ) -> Lanes:
-    """Lemire's test: the threshold, which takes a division, is below the bound."""
-    rejected = lambda: low.below(threshold())
-    return branch(low.below(bound), lambda: _until_accepted(value, rejected(), nonce, again), value)
+    """Lemire's test.  The threshold, which takes a division, is below the bound, and few low halves are."""
+    value, low = scaled(bits, bound)
+
+    def rare(value: Lanes, low: Lanes, index: Lanes, block: Lanes, nonce: Lanes, key: Lanes, bound: Lanes) -> Lanes:
+        least = threshold(bound)
+
+        def attempt(nonce: Lanes) -> tuple[Lanes, Lanes]:
+            value, low = scaled(_scattered_words(index, block, nonce, key, bits.bits), bound)
+            return value, low.below(least)
+
+        return _until_accepted(value, low.below(least), nonce, attempt)
+
+    args = value, low, index, block, nonce, key, bound
+    return branch(low.below(bound), lambda: _apart(f"bounded{bits.bits}", "i64", rare, *args), value)
 
 
 def _multiply_high(x: Lanes, y: Lanes) -> Lanes:
@@ -247,13 +277,13 @@ def _normal_tail(m: Real, x: Lanes) -> Lanes:
     f = horner((w - centre) * (1 / scale), coefficients)
     far = w >= limit
 
-    def tail() -> Lanes:
+    def tail(w: Lanes) -> Lanes:
         root = w.call("sqrt")
         values = [horner((root - centre) * (1 / scale), coefficients) for _, centre, scale, coefficients in tails]
-        value = values[0] if len(values) == 1 else (root < tails[0][0]).where(*values)
-        return far.where(value, f)
+        return values[0] if len(values) == 1 else (root < tails[0][0]).where(*values)
 
-    return flip((1 - 2 * p) * branch(far, tail, f), x.to_bits())
+    f = branch(far, lambda: far.where(_apart("normal_tail", w.elem, tail, w), f), f)
+    return flip((1 - 2 * p) * f, x.to_bits())
 
 
 # -- distributions by rejection ---------------------------------------------------------------------------------------
@@ -262,7 +292,12 @@ OF_REALS: dict[str, Callable[..., Lanes]] = {}
 
 
 def _of_reals(function: Callable[..., Lanes]) -> Callable[..., Lanes]:
-    OF_REALS[function.__name__] = function
+    name = function.__name__
+
+    def emit(m: Real, *args: Lanes) -> Lanes:
+        return _apart(name, args[-1].elem, lambda *xs: function(m, *xs), *args)
+
+    OF_REALS[name] = emit
     return function
 
 
