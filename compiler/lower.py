@@ -103,6 +103,8 @@ class _Lowering:
         kernel = self.b.finish()
         if self.contraction is not None:
             kernel.attrs.update({"schedule": "gemm"} if self.gpu else {"schedule": "gemm", "team": True})
+        if self.gpu and self.group.root.op is E.SCATTER:
+            kernel.attrs["serial"] = True
         if self.multiples:
             kernel.attrs["aligned"] = tuple(self.multiples)
         return Lowered(kernel, self.args, self.programs, self.group.root.op is E.SCATTER, tuple(self.messages))
@@ -350,7 +352,8 @@ class _Lowering:
         if self.messages:
             self.b.param("errors", Type("i64", pointer=True))
             self.args.append(Arg("errors"))
-        if self.contraction is not None and not self.gpu:
+        across = any(w.node.op.kind == "scan" and self.tile[w.axes[0]] is not None for w in self.walks)
+        if across or (self.contraction is not None and not self.gpu):
             self.b.param("workspace", Type("i8", pointer=True))
             self.args.append(Arg("workspace"))
 

@@ -66,7 +66,7 @@ class Codegen:
         self.kernel = kernel
         self.target = target
         self.facts = Facts(kernel)
-        self.serial = bool(kernel.attrs.get("serial"))
+        self.serial = layout.is_serial(kernel)
         self.layout = layout.choose(kernel, target, self.facts)
         self.t = Text()
         self.allocas: list[str] = []

@@ -219,6 +219,11 @@ def _floor(n: int) -> int:
     return 1 << (max(n, 1).bit_length() - 1)
 
 
+def is_serial(kernel: Kernel) -> bool:
+    """Whether the order of scattered stores matters."""
+    return bool(kernel.attrs.get("serial")) and any(op.name == "store_ptr" for op in kernel.walk())
+
+
 def in_order(kernel: Kernel) -> Layout:
     """The layout of a kernel whose every warp walks all positions in order, the last dim fastest."""
     (store,) = [op for op in kernel.walk() if op.name == "store_ptr"]
@@ -231,7 +236,7 @@ def in_order(kernel: Kernel) -> Layout:
 
 def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
     """The layout of a kernel."""
-    if kernel.attrs.get("serial"):
+    if is_serial(kernel):
         return in_order(kernel)
     views = [op for op in kernel.walk() if op.name in VIEWS]
     walked = _walked(kernel)
