@@ -176,8 +176,8 @@ def compact(selection: Selection, n: int) -> Routine:
     """Write what a condition selects of a vector of `n` elements.
 
     The operands are "x", what the condition looks at; "values", elements of `selection.value` bytes, and "selected",
-    those of them that it selects; "positions", where they are; "count", an i64 that says how many.  Results have room for
-    all n.
+    those of them that it selects; "positions", where they are; "count", an i64 that says how many.  Results have room
+    for all n.
     """
     tiles = max(1, -(-n // TILE))
     arguments: list[int | Pointer] = [Pointer("x")]

@@ -96,13 +96,14 @@ class Ranking:
         """Each key's place among the block's."""
         k, result = self.k, []
         upto = k.lanes_up_to_this()
+        above = k.xor(upto, -1)
         for start in range(0, len(counters), _GROUP):
             group = counters[start : start + _GROUP]
             equal = [self._equal(counter) for counter in group]
             among = [k.intrinsic("ctpop", k.and_(lanes, upto)) for lanes in equal]
             for counter, lanes, count in zip(group, equal, among):
                 # The last of the equal lanes moves the counter on, once all have read it.
-                last = k.is_("ule", lanes, upto)
+                last = k.is_("eq", k.and_(lanes, above), 0)
                 result.append(k.add(k.load_shared(counter, "i32"), count))
                 k.warp_barrier()
                 k.asm("@$2 st.shared.b32 [$0], $1;", None, counter, result[-1], last)
@@ -120,5 +121,5 @@ class Ranking:
                 code += ["or.b32 $0, b0, b1"]
             elif bit % 2:
                 code += ["lop3.b32 $0, $0, b0, b1, 0xFE"]  # the three's union
-        body = "; ".join([*code, "not.b32 $0, $0"])
-        return self.k.asm(f"{{ .reg .pred p; .reg .b32 b<2>, m; {body}; }}", "i32", counter)
+        different = self.k.asm(f"{{ .reg .pred p; .reg .b32 b<2>, m; {'; '.join(code)}; }}", "i32", counter)
+        return self.k.xor(different, -1)

@@ -292,10 +292,11 @@ def _look_back(k: Builder, words: V, tile: V, nothing: V, all_: V, word: str, ah
 
 
 @cache
-def block(dtype: str, descending: bool, items: int, with_keys: bool, result: str | None) -> Code:
-    """Rows of at most 256 * `items` keys, each sorted by one program in shared memory."""
-    threads = RADIX
-    bits, slot, capacity = keys.bits(dtype), max(4, dtypes.SIZE[dtype]), threads * items
+def block(dtype: str, descending: bool, capacity: int, with_keys: bool, result: str | None) -> Code:
+    """Rows of at most `capacity` keys (a power of two from 256 on), each sorted by one program in shared memory."""
+    threads = min(512, max(RADIX, capacity // 4))
+    items = capacity // threads
+    bits, slot = keys.bits(dtype), max(4, dtypes.SIZE[dtype])
     parameters = [("x", "ptr")]
     parameters += [("y", "ptr")] if with_keys else []
     parameters += [("q", "ptr")] if result else []
@@ -390,8 +391,7 @@ def sort(
         programs = -(-rows * lanes(bucket) // THREADS)
         return Routine((Launch(code, programs, (Pointer("x"), *outputs, n, rows)),))
     if n <= SHORT:
-        items = 1 << (n - 1).bit_length() - DIGIT
-        code = block(dtype, descending, items, with_keys, positions)
+        code = block(dtype, descending, 1 << (n - 1).bit_length(), with_keys, positions)
         return Routine((Launch(code, rows, (Pointer("x"), *outputs, n)),))
 
     wide = n >= WIDE

@@ -251,9 +251,9 @@ def timed() -> Iterator[Case]:
     yield compacting(Selection("f32", "distinct", value=4), LARGE)
     yield searching("f32", 1 << 20, 1 << 22, False)
     for sizes in (
-        Tuning(384, 23, 4, 1), Tuning(384, 19, 4, 2), Tuning(384, 15, 4, 3), Tuning(256, 23, 4, 3), Tuning(256, 16, 4, 4),
-        Tuning(256, 32, 4, 2), Tuning(512, 16, 4, 2), Tuning(512, 20, 4, 1), Tuning(512, 12, 4, 2), Tuning(384, 23, 1, 2),
-        Tuning(384, 23, 8, 2),
+        Tuning(384, 23, 4, 1), Tuning(384, 19, 4, 2), Tuning(384, 15, 4, 3), Tuning(256, 23, 4, 3),
+        Tuning(256, 16, 4, 4), Tuning(256, 32, 4, 2), Tuning(512, 16, 4, 2), Tuning(512, 20, 4, 1),
+        Tuning(512, 12, 4, 2), Tuning(384, 23, 1, 2), Tuning(384, 23, 8, 2),
     ):  # fmt: skip
         yield sorting("i32", LARGE, kind="bits", sizes=sizes, label=str(tuple(sizes)))
     for sizes in (Tuning(384, 11, 4, 2), Tuning(384, 19, 4, 2), Tuning(256, 16, 4, 3), Tuning(512, 12, 4, 2)):
