@@ -55,6 +55,23 @@ def _split(text: str) -> list[str]:
     return [*parts, last] if last else parts
 
 
+@lru_cache(64)
+def _functions(module: str) -> dict[str, tuple[list[str], list[tuple[str, list[str]]]]]:
+    """The parameters and the blocks, with their labels, of each function."""
+    found = {}
+    for definition in re.findall(r"^define .*?^}$", module, re.MULTILINE | re.DOTALL):
+        head, *lines = definition.removesuffix("}").split("\n")
+        blocks: list[tuple[str, list[str]]] = []
+        for line in map(str.strip, lines):
+            if line.endswith(":"):
+                blocks.append((line[:-1], []))
+            elif line:
+                blocks[-1][1].append(line)
+        name, params = re.search(r"@(\w+)\((.*)\)", head).groups()  # type: ignore[union-attr]
+        found[name] = re.findall(r"%\w+", params), blocks
+    return found
+
+
 class Races:
     """Who read and wrote each byte since when: (thread, program, epoch of the program's barriers)."""
 
@@ -130,42 +147,54 @@ class Emulator:
         self.threads = code.threads
         self.programs, self.first = programs, first
         self.count = count * code.threads
-        self.values: dict[str, Any] = {}
-        self.blocks: list[tuple[str, list[str]]] = []
-        self.cells: dict[str, np.ndarray] = {}
-        body = code.text[code.text.index("define ptx_kernel") :]
-        head, *lines = body[: body.index("\n}\n")].split("\n")
-        for line in lines:
-            line = line.strip()
-            if line.endswith(":"):
-                self.blocks.append((line[:-1], []))
-            elif line:
-                self.blocks[-1][1].append(line)
-        self.numbers = {name: k for k, (name, _) in enumerate(self.blocks)}
-        for name, word in zip(re.findall(r"%(\w+)", head), words, strict=True):
-            self.values["%" + name] = np.full(self.count, word, np.uint64).view(np.int64)
+        self.functions = _functions(code.text)
+        self._enter("kernel", [np.full(self.count, word, np.uint64).view(np.int64) for word in words])
         self.memory = memory
         self.shared = np.zeros((count, max(code.shared, 1)), np.uint8)
         self.races = Races(self.shared.size)
         self.epoch = np.zeros(count, np.int32)
 
     # -- running ------------------------------------------------------------------------------------------------------
+    def _enter(self, name: str, args: list[np.ndarray]) -> None:
+        names, self.blocks = self.functions[name]
+        self.numbers = {label: k for k, (label, _) in enumerate(self.blocks)}
+        self.values: dict[str, Any] = dict(zip(names, args, strict=True))
+        self.cells: dict[str, np.ndarray] = {}
+        self.result: np.ndarray | None = None
+
     def run(self) -> None:
-        at = np.zeros(self.count, np.int64)
-        came = np.full(self.count, -1, np.int64)
         with np.errstate(all="ignore"):
-            while (at >= 0).any():
-                # In each program, the earliest block in the text: loops finish before what follows them, branches join
-                # again.  Each program gets its turn, as some wait for others.
-                alive = np.where(at >= 0, at, 1 << 30).reshape(-1, self.threads)
-                first = np.repeat(alive.min(1), self.threads)
-                for here in np.unique(first[first < 1 << 30]):
-                    self._block(int(here), (at == here) & (first == here), at, came)
+            self._run(np.full(self.count, True))
+
+    def _run(self, mask: np.ndarray) -> None:
+        """Run a function from its beginning, by some of the threads."""
+        at = np.where(mask, 0, -1)
+        came = np.full(self.count, -1, np.int64)
+        while (at >= 0).any():
+            # In each program, the earliest block in the text: loops finish before what follows them, branches join
+            # again.  Each program gets its turn, as some wait for others.
+            alive = np.where(at >= 0, at, 1 << 30).reshape(-1, self.threads)
+            first = np.repeat(alive.min(1), self.threads)
+            for here in np.unique(first[first < 1 << 30]):
+                self._block(int(here), (at == here) & (first == here), at, came)
+
+    def _invoke(self, name: str, args: list[np.ndarray], mask: np.ndarray) -> np.ndarray:
+        """Call one of the module's functions."""
+        frame = self.blocks, self.numbers, self.values, self.cells, self.result
+        self._enter(name, args)
+        self._run(mask)
+        result = self.result
+        assert result is not None
+        self.blocks, self.numbers, self.values, self.cells, self.result = frame
+        return result
 
     def _block(self, here: int, mask: np.ndarray, at: np.ndarray, came: np.ndarray) -> None:
         for line in self.blocks[here][1]:
             if line.startswith("ret"):
                 at[mask] = -1
+                if line != "ret void":
+                    new, _ = self.typed(line[4:])
+                    self.result = new if self.result is None else np.where(mask, new, self.result).astype(new.dtype)
             elif line.startswith("br label"):
                 came[mask] = here
                 at[mask] = self.numbers[line.split("%")[1]]
@@ -236,7 +265,8 @@ class Emulator:
             ty = rest.split(" [")[0]
             result = np.zeros(self.count, _type(ty))
             for ref, label in re.findall(r"\[(\S+), %(\w+)\]", rest):
-                result = np.where(came == self.numbers[label], self.value(ref, ty), result)
+                if (here := came == self.numbers[label]).any():
+                    result = np.where(here, self.value(ref, ty), result)
             return result.astype(_type(ty))
         if opcode in ("zext", "sext", "trunc", "bitcast", "fpext", "fptrunc", "sitofp", "uitofp"):
             source, target = rest.rsplit(" to ", 1)
@@ -330,8 +360,10 @@ class Emulator:
                 x, y = _unsigned(a), np.maximum(_unsigned(b), 1)
                 return (x // y if opcode == "udiv" else x % y).view(a.dtype)
             case "sdiv":
-                q = np.abs(a) // np.abs(np.where(b == 0, 1, b))
-                return np.where((a < 0) != (b < 0), -q, q).astype(a.dtype)
+                # Towards zero, from NumPy's towards minus infinity.
+                b = np.where(b == 0, 1, b)
+                q = a // b
+                return np.where((q < 0) & (q * b != a), q + 1, q).astype(a.dtype)
             case "srem":
                 return np.fmod(a, np.where(b == 0, 1, b))
         raise NotImplementedError(opcode)
@@ -458,6 +490,8 @@ class Emulator:
             plain = name.removeprefix("__nv_")
             plain = plain if plain in _LIBRARY else plain.removesuffix("f")
             return _LIBRARY[plain](*(a.astype(np.float64) for a in args)).astype(_type(ty))
+        if name in self.functions:
+            return self._invoke(name, args, mask)
         function = _FUNCTIONS[name.removeprefix("llvm.").split(".")[0]]
         unsigned = name.startswith("llvm.u")
         if unsigned:
