@@ -167,7 +167,8 @@ class _Preparation:
         if work <= policy.split:
             return None
         last = len(shape) - 1
-        axis = max(axes, key=lambda k: shape[k])
+        # The outermost axis that gives enough blocks: pieces are then long in memory.
+        axis = next((k for k in sorted(axes) if shape[k] >= 8 * policy.min_programs), max(axes, key=lambda k: shape[k]))
         n = shape[axis]
         columns = policy.tall_columns if lone and n > TALL else policy.split_columns
         programs = prod(-(-n // columns) if k == last else n for k, n in enumerate(shape) if k not in axes)

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 ROWS, MORE_ROWS = 8, (16 * 512, 512)
 #: A sum of so many vectors goes to an accumulator of its own, so many such sums to the next one, and so on.
 CHUNKS = (32**2, 32)
+#: A row of this many bytes is read from two places at once, one of twice as many from four, and so on: memory is faster
+#: when several pages are under way.
+STREAM = 16 << 10
+#: Most places that a row is read from, as a power of two.
+STREAMS = 3
 #: Work (in additions) from which a loop's body is not copied for the last vector: every vector is tested instead.
 MERGE = 24
 
@@ -84,8 +89,11 @@ class NestCode:
         self.work = 0
         #: The axis that is transposed with the lanes', in square blocks.
         self.across: int | None = None
+        #: Length and number of the pieces of a row that are read at once.
+        self.pieces: tuple[V, V] | None = None
         self.lane = self._choose_lane()
         self.lanes = self._choose_lanes() if self.rank else 0
+        self.streamed = self._is_streamed()
         self.loops = self._order()
         self.merged = self.work >= MERGE and self.loops[-1].kind == "lane"
         self.level_of = {loop.axis: k for k, loop in enumerate(self.loops)}
@@ -172,6 +180,12 @@ class NestCode:
             outer = [Loop(a, "step") for a in others if a != other]
             return [*outer, Loop(other, "block", block), Loop(self.lane, "block", block), Loop(other, "step"), lane]
         return [*loops, lane] if self.rank else []
+
+    def _is_streamed(self) -> bool:
+        """Whether the nest does little but reduce rows that it loads."""
+        roots = self.nest.roots
+        rows = all(op.name == "reduce" and self.lane in op.attrs["dims"] for op in roots)
+        return bool(roots) and rows and not self.nest.keeps and self.work <= 8 and bool(self._views())
 
     def _transposes(self) -> list[int]:
         """Axes of unit stride in an access that is strided along the lanes."""
@@ -291,13 +305,45 @@ class NestCode:
             reduction.close(k)
 
     def _loop(self, k: int) -> None:
+        if self.streamed and self.loops[k].axis == self.lane and all(loop.axis != self.lane for loop in self.loops[:k]):
+            self._stream(k)
+        else:
+            self._run_loop(k)
+
+    def _stream(self, k: int) -> None:
+        """Walk a row in several pieces at once, then the rest of it."""
+        t, axis = self.t, self.lane
+        size = self.ends[axis]
+        shift = i64(0)
+        for doubling in range(STREAMS):
+            long = t.cmp("sge", size, i64((STREAM << doubling) // self._widest()))
+            shift = t.bin("add", shift, t.cast("zext", long, "i64"))
+        whole = t.bin("and", t.bin("lshr", size, shift), i64(-self.lanes))
+        piece = t.select(t.cmp("eq", shift, i64(0)), i64(0), whole)
+        self.pieces = piece, t.bin("shl", i64(1), shift)
+        self.ends[axis] = piece
+        self._run_loop(k)
+        self.pieces = None
+        self.positions[axis], self.ends[axis] = t.bin("shl", piece, shift), size
+        self._run_loop(k)
+        self.positions[axis] = i64(0)
+
+    def _widest(self) -> int:
+        """Bytes of the largest element that is loaded."""
+        loads = [
+            item.value for item in self.nest.items if item.value.op is not None and item.value.op.name == "load_view"
+        ]
+        return max(dtypes.SIZE[value.type.dtype] for value in loads)
+
+    def _run_loop(self, k: int) -> None:
         t, loop = self.t, self.loops[k]
         start, end = self.positions[loop.axis], self.ends[loop.axis]
         inside = any(outer.axis == loop.axis for outer in self.loops[:k])  # a block has positions
         if loop.kind == "block":
-            with Counted(self.t, start, end, i64(loop.step), inside) as position:
+            step = i64(loop.step >> (STREAMS if self.pieces is not None else 0))
+            with Counted(self.t, start, end, step, inside) as position:
                 self.positions[loop.axis] = position
-                stop = t.bin("add", position, i64(loop.step))
+                stop = t.bin("add", position, step)
                 self.ends[loop.axis] = t.call("llvm.smin.i64", "i64", [stop, end])
                 self.body(k + 1)
         elif loop.kind == "step":
@@ -310,6 +356,12 @@ class NestCode:
 
     def _lane_loop(self, k: int, start: V, end: V) -> None:
         t, axis = self.t, self.loops[k].axis
+        if self.pieces is not None:
+            piece, count = self.pieces
+            with Counted(t, start, end, i64(self.lanes)) as first, Counted(t, i64(0), count, i64(1), True) as number:
+                self.positions[axis] = t.bin("add", first, t.bin("mul", number, piece))
+                self.body(k + 1)
+            return
         if self.merged:
             with Counted(t, start, end, i64(self.lanes)) as position:
                 self.positions[axis] = position
