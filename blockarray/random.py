@@ -355,7 +355,9 @@ class Generator:
             wide = uint64 if to.itemsize == 8 else uint32
             result = cast_to(result, wide)
             result = cast_to(result + wide.type(low % 2 ** (8 * wide.itemsize)) if low else result, to)
-        return _scalar(result, to) if call.bare else result
+        if not call.bare:
+            return result
+        return (dtype if dtype in (int, bool) else to.type)(result.item())
 
     def _integers_between(self, low: Any, high: Any, size: Any, to: np.dtype, endpoint: bool, device: Device) -> Array:
         plain = [x if isinstance(x, Array) else np.asarray(x) for x in (low, high)]
@@ -706,7 +708,9 @@ class Generator:
                     keys = call.exponential() * as_array(1 / weights)
             picked = reshape(argsort(keys)[:count], shape)
         result = cast_to(picked, int64) if items is None else take(items, picked, axis=axis)
-        return _scalar(result, int if whole else None) if size is None and not result.ndim else result
+        if size is not None or result.ndim:
+            return result
+        return result.item() if whole else result.dtype.type(result.item())
 
     def permutation(self, x: Any, axis: int = 0, *, device: Any = None) -> Array:
         """The elements in random order along an axis; range(x) if x is an integer."""
@@ -765,11 +769,6 @@ def _sized(size: Any) -> tuple[tuple[int, ...], bool]:
 
 def _item(a: Any) -> Any:
     return a.item() if isinstance(a, Array | np.ndarray) else a
-
-
-def _scalar(x: Array, kind: Any) -> Any:
-    """The value of a 0-d Array, as a scalar of a type (by default, of its dtype)."""
-    return (x.dtype.type if kind is None else kind if kind is int else kind.type)(x.item())
 
 
 def _into(out: Any, size: Any, dtype: Any, make: Any, draw: Any) -> Any:
@@ -883,8 +882,7 @@ def randn(*size: int) -> Any:
 
 def randint(low: Any, high: Any = None, size: Any = None, dtype: Any = int) -> Any:
     """Integers from `low` up to `high`, which is left out; from 0 to `low` if `high` is None."""
-    result = _shared.integers(low, high, size, dtype)
-    return int(result) if dtype is int and isinstance(result, np.generic) else result
+    return _shared.integers(low, high, size, dtype)
 
 
 def random(size: Any = None) -> Any:

@@ -1,0 +1,119 @@
+"""Random numbers in compiled kernels: fusion, reuse of code, independence of the order of evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import compiles, evaluate, host, needs_lazy, xp
+
+pytestmark = needs_lazy
+
+
+def rng(seed: int = 1) -> Any:
+    return xp.random.default_rng(seed)
+
+
+def kernels(x: Any) -> list[str]:
+    return [line for line in str(xp.explain(x)).splitlines() if ": kernel " in line]
+
+
+def test_monte_carlo_is_one_kernel() -> None:
+    r = rng()
+    x, y = r.random(20_000), r.random(20_000)
+    p = ((x * x + y * y) < 1).mean()
+    assert len(kernels(p)) == 1
+    assert abs(4 * float(p) - np.pi) < 0.05
+
+
+def test_a_long_walk_stores_only_its_blocks() -> None:
+    r = rng()
+    x, y = (r.random(4_000_000, dtype=np.float32) for _ in range(2))
+    p = ((x * x + y * y) < 1).mean()
+    text = str(xp.explain(p))
+    assert "[4000000]" not in "".join(line for line in text.splitlines() if "reads" in line or "writes" in line)
+    with xp.profile() as profile:
+        assert abs(4 * float(p) - np.pi) < 0.005
+    assert profile.launches <= 2
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda r: r.normal(1, 2, (64, 300)), lambda r: r.integers(7, size=(64, 300)),
+        lambda r: r.gumbel(size=(64, 300)), lambda r: r.gamma(2.0, size=(64, 300)), lambda r: r.poisson(3.0, (64, 300)),
+    ],
+    ids=["normal", "integers", "gumbel", "gamma", "poisson"],
+)  # fmt: skip
+def test_a_draw_joins_its_reader(draw: Any) -> None:
+    assert len(kernels((draw(rng()) * 2.0).sum(axis=1))) == 1
+
+
+def test_loops_of_draws_compile_once() -> None:
+    r = rng()
+
+    def step(n: int = 1000, seed: int | None = None) -> Any:
+        g = r if seed is None else rng(seed)
+        return g.normal(size=n) * 0.5 + g.uniform(0.1 * n, n, n) + g.integers(n, size=n)
+
+    compiles(step)
+    assert sum(compiles(step) for _ in range(10)) == 0
+    assert sum(compiles(step, n, n) for n in range(900, 1000, 7)) == 0
+
+
+METHODS = {
+    "random": (), "integers": (0, 1000), "standard_normal": (), "exponential": (2.0,), "gamma": (0.7,),
+    "poisson": (12.0,), "binomial": (100, 0.4), "vonmises": (0.0, 1.0), "geometric": (0.2,), "permutation": None,
+}  # fmt: skip
+
+
+def draws(r: Any) -> list[Any]:
+    return [
+        r.permutation(501) if args is None else getattr(r, name)(*args, size=(3, 167)) for name, args in METHODS.items()
+    ]
+
+
+def test_values_do_not_depend_on_the_order() -> None:
+    at_once = [host(x) for x in draws(rng())]
+    backwards = draws(rng())
+    backwards = [host(x) for x in backwards[::-1]][::-1]
+    together = draws(rng())
+    evaluate(*together)
+    for a, b, c in zip(at_once, backwards, together, strict=True):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(a, host(c))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_values_do_not_depend_on_the_kernel(dtype: Any) -> None:
+    """Slices, transposes and reductions draw what the whole array has."""
+    whole = host(rng().random((37, 101), dtype=dtype))
+    draw = lambda: rng().random((37, 101), dtype=dtype)
+    np.testing.assert_array_equal(host(draw().T), whole.T)
+    np.testing.assert_array_equal(host(draw()[3:30:2, ::-3] * 1), whole[3:30:2, ::-3])
+    np.testing.assert_array_equal(host(draw().max(axis=0)), whole.max(0))
+    np.testing.assert_array_equal(host(draw().max(axis=1)), whole.max(1))
+    np.testing.assert_array_equal(host(draw()[5] + 0), whole[5])
+    assert host(draw()[5, 7]) == whole[5, 7]
+    index = np.arange(0, 37, 5)
+    np.testing.assert_array_equal(host(xp.take(draw(), xp.asarray(index), axis=0)), whole[index])
+    single = rng()
+    np.testing.assert_array_equal(host(single.random(5, dtype=dtype)), whole.ravel()[:5])
+
+
+def test_threads_share_a_generator() -> None:
+    import threading
+
+    r = rng()
+    found: list[Any] = []
+    workers = [
+        threading.Thread(target=lambda: found.extend(r.integers(2**60, size=50) for _ in range(20))) for _ in "abcd"
+    ]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    values = np.concatenate([host(x) for x in found])
+    assert len(np.unique(values)) == len(values) == 4000
