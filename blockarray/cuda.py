@@ -1,7 +1,7 @@
 """NVIDIA GPUs: running the steps of a plan on one, and elements on their way there and back.
 
 Work is queued in the order of the device's stream, and the host waits only where it reads.  What a kernel's checks
-found is raised then.
+found is raised then, to those who read what the kernel computed, or what was computed from it.
 """
 
 from __future__ import annotations
@@ -11,21 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from . import debug
+from . import checks, debug
+from .checks import Check
 from .compiler.expr import Expr, Shape
 from .compiler.plan import HostStep, KernelStep
 from .kernels import code_for
 from .launch import Arguments, Call
 from .runtime import profiler
 from .runtime.config import config
-from .runtime.cuda import copies, streams, words
+from .runtime.cuda import copies, streams
 from .runtime.cuda.launch import launch
 from .runtime.cuda.memory import Buffer, allocate
 from .runtime.device import CPU, CudaDevice
 from .runtime.memory import as_numpy
-
-#: Launches whose checks nobody has looked at yet, by device (as a set that keeps the order).
-_unchecked: dict[CudaDevice, dict[CudaLaunch, None]] = {}
 
 
 def put(value: np.ndarray, device: CudaDevice) -> Buffer:
@@ -43,9 +41,16 @@ def upload(source: Any, device: CudaDevice) -> Buffer:
     """A buffer on a device with the bytes of one on the host or on another device."""
     if source.device is CPU:
         return put(np.asarray(source), device)
-    target = allocate(device, source.nbytes)
-    if source.nbytes:
-        copies.copy(source, 0, target, 0, source.nbytes)
+    return copied(source, 0, source.nbytes, device)
+
+
+def copied(source: Buffer, offset: int, nbytes: int, device: CudaDevice) -> Buffer:
+    """A buffer on a device with bytes of one on that or another device."""
+    target = allocate(device, nbytes)
+    if nbytes:
+        copies.copy(source, offset, target, 0, nbytes)
+    if source in checks.suspects:
+        checks.suspects[target] = checks.suspects[source]
     return target
 
 
@@ -57,70 +62,40 @@ def download(buffer: Buffer, dtype: np.dtype, offset: int, shape: Shape, strides
     Raises
     ------
     IndexError
-        If a check in a kernel that ran on the device failed.
+        If a check failed in a kernel that they come from.
     """
     if 0 in shape:
         return np.empty(shape, dtype)
     reach = [s * (n - 1) for s, n in zip(strides, shape, strict=True)]
     low = offset + sum([min(r, 0) for r in reach])
     count = offset + sum([max(r, 0) for r in reach]) - low + 1
+    waiting = checks.launched(buffer.device)
     started = perf_counter() if profiler.active else 0.0
     elements = np.empty(count, dtype)
     copies.copy_to_host(buffer, low * dtype.itemsize, elements.view(np.uint8))
     if profiler.active:
         profiler.note(f"copy from {buffer.device}", perf_counter() - started, elements.nbytes, 1)
-    check(buffer.device)
+    checks.settle(waiting)
+    checks.raise_for(buffer)
     steps = tuple([s * dtype.itemsize for s in strides])
     return np.ndarray(shape, dtype, elements, (offset - low) * dtype.itemsize, steps)
-
-
-def check(device: CudaDevice) -> None:
-    """Raise what the checks in kernels found; everything that was queued has run.
-
-    Raises
-    ------
-    IndexError
-        If an index array held an index that is out of bounds.
-    """
-    waiting = _unchecked.pop(device, None)
-    if waiting:
-        failed = [message for message in [call.failure() for call in waiting] if message]
-        if failed:
-            raise IndexError(failed[0])
-
-
-def synchronize() -> None:
-    """Wait until all devices that work was given to are done.
-
-    Raises
-    ------
-    IndexError
-        If a check in a kernel failed.
-    """
-    for device in tuple(used):
-        device.synchronize()
-        check(device)
-
-
-#: Devices that something was launched on.
-used: dict[CudaDevice, None] = {}
 
 
 class CudaLaunch(Arguments):
     """A kernel step on a GPU: its code and its arguments."""
 
-    __slots__ = ("code", "device", "word", "programs")
+    __slots__ = ("code", "device", "programs", "outputs")
 
     def __init__(self, step: KernelStep, device: CudaDevice) -> None:
         super().__init__(step)
         self.device = device
-        self.programs = step.programs
         self.code = code_for(step.key, step.kernel, device)
-        self.word = None
-        if self.errors >= 0:
-            self.word = words.error_word(device)
-            self.template[self.errors] = self.word.address
-        used[device] = None
+        #: Blocks to launch: as many as the grid has programs, unless the compiler wants another number of them.
+        self.programs = step.programs
+        if step.programs and self.code.function is not None:
+            self.programs = self.code.function.header.get("programs", step.programs)
+        self.outputs = {slot for slot, _ in step.writes} | ({p[1] for p in self.pointers} - set(step.reads))
+        checks.used[device] = None
 
     def run(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
         device = self.device
@@ -128,33 +103,28 @@ class CudaLaunch(Arguments):
             buffer = memory[slot] = allocate(device, nbytes)
             base[slot] = buffer.address
         values = self.values(nodes, base)
+        check = None
+        if self.errors >= 0:
+            check = Check(device, self.step.messages)
+            values[self.errors] = check.word.address
         space = None
         if self.workspace >= 0 and self.code.kernel is None:
             function = self.code.function
-            space = allocate(device, function.workspace(self.programs))
+            space = allocate(device, function.workspace(self.step.programs))
             if function.header.get("workspace_zeroed"):
                 copies.clear(space)
             values[self.workspace] = space.address
         self.pack(self.block, 0, *values)
         if self.code.kernel is not None:
-            self._interpret(nodes, memory, base)
+            self._interpret(nodes, memory, base, check)
         elif profiler.active or config.debug:
             self._run_watched()
         else:
             launch(self.code.function, device, self.address, self.nbytes, self.programs)
+        if check is not None or checks.suspects:
+            checks.spread(check, [memory[slot] for slot in self.step.reads], [memory[slot] for slot in self.outputs])
         for slot in self.step.frees:
             memory[slot] = None
-        if self.word is not None:
-            _unchecked.setdefault(device, {})[self] = None
-
-    def failure(self) -> str | None:
-        """What the check that failed says; forgets it."""
-        assert self.word is not None
-        number = int(self.word.view[0])
-        if not number:
-            return None
-        self.word.view[0] = 0
-        return self.step.messages[number - 1]
 
     def _run_watched(self) -> None:
         """Run between two events."""
@@ -166,7 +136,7 @@ class CudaLaunch(Arguments):
         if "time" in config.debug:
             debug.launched(step.name, before.elapsed(after), step.bytes)
 
-    def _interpret(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
+    def _interpret(self, nodes: list[Expr], memory: list[Any], base: list[int], check: Check | None) -> None:
         """Run the kernel in the NumPy interpreter of the block IR, on copies of its memory."""
         started = perf_counter()
         buffers = {slot: memory[slot] for _, slot, _ in self.pointers}
@@ -174,10 +144,9 @@ class CudaLaunch(Arguments):
         for slot, array in arrays.items():
             copies.copy_to_host(buffers[slot], 0, array)
         failed = self.interpret(nodes, memory, base, arrays)
-        if self.word is not None and failed:
-            self.word.view[0] = failed
-        written = {slot for slot, _ in self.step.writes} | {arg[1] for arg in self.step.args if arg[0] == "pointer"}
-        for slot in written:
+        if check is not None:
+            check.word.view[0] = failed
+        for slot in self.outputs:
             copies.copy_from_host(arrays[slot], buffers[slot])
         profiler.note(self.step.name, perf_counter() - started, self.step.bytes, self.programs)
 

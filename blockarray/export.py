@@ -19,8 +19,6 @@ import numpy as np
 from . import array, cuda, flush, transfer
 from .compiler.expr import BUFFER, SCALAR, UPDATE, VIEW, Expr, Shape, contiguous_strides, node, view
 from .operands import from_numpy
-from .runtime.cuda import copies
-from .runtime.cuda.memory import allocate as allocate_on
 from .runtime.device import CPU, CudaDevice, default_device
 from .runtime.memory import allocate, as_numpy, wrap
 
@@ -90,10 +88,8 @@ def snapshot(e: Expr) -> Expr:
     """A leaf with a copy of the elements of an expression."""
     if isinstance(e.device, CudaDevice) and e.op is not SCALAR:
         flush.evaluate([e])
-        buf: Any = allocate_on(e.device, e.nbytes)
-        if e.nbytes:
-            source, offset, _ = transfer.dense(e).attrs
-            copies.copy(source, offset * e.dtype.itemsize, buf, 0, e.nbytes)
+        source, offset, _ = transfer.dense(e).attrs
+        buf: Any = cuda.copied(source, offset * e.dtype.itemsize, e.nbytes, e.device)
     else:
         buf = wrap(host(e), copy=True)
     return Expr(BUFFER, (), (buf, 0, contiguous_strides(e.shape)), e.shape, e.dtype, 0, buf.device)
@@ -256,8 +252,7 @@ def _move(storage: Storage, holder: Export) -> None:
         copy = allocate(old.nbytes)
         np.asarray(copy)[...] = np.asarray(old)
     else:
-        copy = allocate_on(old.device, old.nbytes)
-        copies.copy(old, 0, copy, 0, old.nbytes)
+        copy = cuda.copied(old, 0, old.nbytes, old.device)
     kept = type(old)(old.address, old.nbytes, old.device, False, old.owner, old.capacity)
     old.address, old.owner, old.capacity = copy.address, copy.owner, copy.capacity
     copy.capacity = 0  # its block belongs to `old` now

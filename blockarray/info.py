@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from . import cuda, flush
+from . import checks, flush
 from . import dtypes as dt
 from .array import Array
 from .runtime.device import Device, default_device, device, devices, set_default_device
@@ -94,7 +94,7 @@ def synchronize() -> None:
     IndexError
         If an index array on a GPU held an index that is out of bounds.
     """
-    cuda.synchronize()
+    checks.synchronize()
 
 
 def shares_memory(a: Any, b: Any, max_work: Any = None) -> bool:

@@ -11,7 +11,7 @@ from . import array, cuda, dlpack, export, flush
 from .compiler.expr import BUFFER, SCALAR, VIEW, Expr, Shape, contiguous_strides
 from .dtypes import canonical
 from .operands import SCALARS, placed
-from .runtime.cuda import copies, driver, streams
+from .runtime.cuda import driver, streams
 from .runtime.cuda import memory as device_memory
 from .runtime.device import CPU, CudaDevice, Device
 from .runtime.memory import allocate
@@ -35,9 +35,7 @@ def move(e: Expr, device: Device) -> Expr:
             target: Any = cuda.put(export.host(e), device)
         else:
             e = dense(e)
-            target = device_memory.allocate(device, e.nbytes)
-            if e.nbytes:
-                copies.copy(e.attrs[0], e.attrs[1] * e.dtype.itemsize, target, 0, e.nbytes)
+            target = cuda.copied(e.attrs[0], e.attrs[1] * e.dtype.itemsize, e.nbytes, device)
     else:
         target = allocate(e.nbytes)
         np.asarray(target)[...] = np.ascontiguousarray(export.host(e)).reshape(-1).view(np.uint8)

@@ -1,4 +1,5 @@
-"""GPUs that are not there: the whole library on the fake driver, whose kernels run in the block IR's interpreter.
+"""GPUs that are not there: the whole library on the fake driver, whose kernels run in the block IR's interpreter, or as
+the code that a GPU would run, emulated.
 
 The driver puts work off for as long as CUDA allows, so that the host's waits, reuse of memory and late errors are
 tested without a GPU.
@@ -11,18 +12,19 @@ import json
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from blockarray import cuda as front
-from blockarray import flush, kernels
-from blockarray.compiler import cuda, dtypes, interpreter, parser
-from blockarray.compiler.ir import Kernel
+from blockarray import checks, flush, kernels
+from blockarray.compiler import dtypes, interpreter, parser
+from blockarray.compiler.ir import Kernel, Value
 from blockarray.compiler.printer import text
 from blockarray.runtime import device
-from blockarray.runtime.cuda import copies, driver, words
+from blockarray.runtime.cuda import copies, driver, launch, memory, words
 from blockarray.runtime.device import Device
+from tests.compiler.cuda import gpu_emulator
 from tests.runtime.cuda.fake import FakeDriver
 
 #: Bytes of foreign memory that a pointer may reach, by its first byte.
@@ -40,7 +42,7 @@ class InterpretingDriver(FakeDriver):
         found = self._texts.get(code)
         if found is None:
             kernel = parser.parse(code.rstrip(b"\0").decode())
-            found = self._texts[code] = lambda programs, args: self._run(kernel, args)
+            found = self._texts[code] = lambda programs, args: self._run(kernel, programs, args)
         return found
 
     def cuEventElapsedTime(self, first: Any, last: Any) -> float:
@@ -59,18 +61,23 @@ class InterpretingDriver(FakeDriver):
                 return start, nbytes
         raise AssertionError(f"a kernel was given {address:#x}, which is no device memory")
 
-    def _run(self, kernel: Kernel, block: bytes) -> None:
+    def _slots(self, kernel: Kernel, block: bytes) -> Iterator[tuple[Value, bytes]]:
+        """The parameters with their bytes in the argument block."""
+        at = 0
+        for p in kernel.params:
+            nbytes = 8 if p.type.pointer or p.type.dtype not in dtypes.COMPLEX else 16
+            yield p, block[at : at + nbytes]
+            at += nbytes
+        assert at == len(block)
+
+    def _run(self, kernel: Kernel, programs: int, block: bytes) -> None:
         args: list[Any] = []
         errors = 0
-        slots = iter(struct.unpack(f"={len(block) // 8}Q", block))
-        for p in kernel.params:
-            raw = next(slots).to_bytes(8, "little")
+        for p, raw in self._slots(kernel, block):
             dtype = dtypes.NUMPY[p.type.dtype]
             if not p.type.pointer:
-                if p.type.dtype in dtypes.COMPLEX:
-                    half = dtype.itemsize // 2
-                    raw = raw[:half] + next(slots).to_bytes(8, "little")[:half]
-                args.append(np.frombuffer(raw[: dtype.itemsize], dtype)[0])
+                half = dtype.itemsize // (len(raw) // 8)
+                args.append(np.frombuffer(raw[:half] + raw[8 : 8 + half], dtype)[0])
                 continue
             address = int.from_bytes(raw, "little")
             if p.name == "errors":
@@ -89,37 +96,100 @@ class InterpretingDriver(FakeDriver):
             ctypes.c_int64.from_address(errors).value = int(failed[0]) + 1
 
 
-class _Target:
+class EmulatingDriver(InterpretingDriver):
+    """A driver that emulates the code that a GPU would run."""
+
+    def _run(self, kernel: Kernel, programs: int, block: bytes) -> None:
+        image = gpu_emulator.Memory()
+        addresses: dict[int, int] = {}
+        args: list[int] = []
+        aligned = kernel.attrs.get("aligned", ())
+        for p, raw in self._slots(kernel, block):
+            args += struct.unpack(f"={len(raw) // 8}Q", raw)
+            if not p.type.pointer:
+                assert p.name not in aligned or args[-1] % 16 == 0, (p.name, args[-1])
+                continue
+            start, nbytes = (args[-1], 8) if p.name == "errors" else self._memory(args[-1])
+            if start not in addresses:
+                whole = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(start))
+                addresses[start] = image.put(whole, start % 512)
+            args[-1] += addresses[start] - start
+            assert p.name not in aligned or args[-1] % 16 == 0, (p.name, hex(args[-1]))
+        image.open()
+        gpu_emulator.mark_shared(kernel, args, image)
+        gpu_emulator.launch(_generated(text(kernel)), args, image, programs)
+        image.close()
+
+
+@lru_cache
+def _generated(text: str) -> Any:
+    from blockarray.compiler import cuda
+
+    return cuda.generate(parser.parse(text), cuda.make_target((9, 0)))
+
+
+class _Interpreted:
+    """A compiler, and its target, whose code is block IR."""
+
     key = "block IR"
 
+    @staticmethod
+    def header(kernel: Kernel) -> dict[str, Any]:
+        return {"threads": 128, "shared": 0, "workspace": [0, 0]}
 
-def _compile(kernel: Kernel, target: Any) -> bytes:
-    header = json.dumps({"threads": 128, "shared": 0, "workspace": [0, 0], "format": "ptx"}).encode()
-    return struct.pack("<I", len(header)) + header + text(kernel).encode()
+    @classmethod
+    def compile(cls, kernel: Kernel, target: Any) -> bytes:
+        header = json.dumps({**cls.header(kernel), "format": "ptx"}).encode()
+        return struct.pack("<I", len(header)) + header + text(kernel).encode()
+
+    @staticmethod
+    def text(kernel: Kernel, target: Any) -> str:
+        return text(kernel)
+
+    ptx = text
 
 
-def install(devices: int = 2) -> InterpretingDriver:
-    """Put the fake in the driver's place, for the rest of the process."""
-    api = InterpretingDriver(devices)
+class _Emulated(_Interpreted):
+    """The same, launched as the compiler's code is."""
+
+    key = "block IR, emulated"
+
+    @staticmethod
+    def header(kernel: Kernel) -> dict[str, Any]:
+        code = _generated(text(kernel))
+        names = ("threads", "shared", "workspace", "workspace_zeroed", "programs")
+        return {name: value for name in names if (value := getattr(code, name)) is not None}
+
+
+def install(devices: int = 2, emulate: bool = False) -> InterpretingDriver:
+    """Put the fake in the driver's place, for the rest of the process.
+
+    To `emulate` is to run the code that a GPU would run, some thousand times slower, with every access checked to the
+    byte.
+    """
+    api = EmulatingDriver(devices) if emulate else InterpretingDriver(devices)
     driver.api = api
     driver._missing = ()
     driver._several = devices > 1
-    cuda.compile = _compile
-    cuda.make_target = lambda capability: _Target()  # type: ignore[assignment]
+    compiler = _Emulated if emulate else _Interpreted
+    kernels._cuda = lambda capability: kernels._Backend(compiler, compiler, launch.load)  # type: ignore[assignment]
+    if emulate:
+        # Blocks end where their buffers do.
+        memory.size_class = lambda nbytes: max(nbytes, 1)  # type: ignore[assignment]
     return api
 
 
 #: Modules' variables that `install` replaces, and tables of what belongs to a driver.
 _REPLACED = (
-    (driver, "api"), (driver, "_missing"), (driver, "_several"), (driver, "_local"), (cuda, "compile"),
-    (cuda, "make_target"), (device, "_chosen"),
+    (driver, "api"), (driver, "_missing"), (driver, "_several"), (driver, "_local"), (kernels, "_cuda"),
+    (device, "_chosen"), (memory, "size_class"),
 )  # fmt: skip
-_TABLES = words._arenas, driver._contexts, Device._known, flush._plans, kernels._loaded, front.used, front._unchecked
-_CACHES = driver.properties, driver._usable, copies._connect, kernels._cuda, flush.policy
+_TABLES = words._arenas, driver._contexts, Device._known, flush._plans, kernels._loaded, checks.used, checks._waiting
+_CACHES = driver.properties, driver._usable, copies._connect, flush.policy
 
 
 @contextmanager
-def installed(devices: int = 2) -> Iterator[InterpretingDriver]:
+def installed(devices: int = 2, emulate: bool = False) -> Iterator[InterpretingDriver]:
     """Put the fake in the driver's place meanwhile; the CPU stays the default device."""
     replaced = [(module, name, getattr(module, name)) for module, name in _REPLACED]
     tables: list[Any] = list(_TABLES)
@@ -135,7 +205,7 @@ def installed(devices: int = 2) -> Iterator[InterpretingDriver]:
         cached.cache_clear()
     driver._local = driver._Local()
     try:
-        api = install(devices)
+        api = install(devices, emulate)
         device._chosen = device.CPU
         yield api
     finally:

@@ -269,9 +269,15 @@ def test_results_are_queued_and_errors_come_late(gpu: Any) -> None:
     with pytest.raises(IndexError, match="out of bounds"):
         xp.synchronize()
     xp.synchronize()
-    z = x[i]
-    with pytest.raises(IndexError, match="out of bounds"):
-        z.tolist()
+    z = xp.sum(y * 2)
+    assert (x * 2).tolist() == [0, 2, 4, 6, 8]
+    for _ in range(2):
+        with pytest.raises(IndexError, match="out of bounds"):
+            z.tolist()
+    x[0] = 0
+    for _ in range(200):
+        i = x[i % 5]
+    assert i.tolist() == [1, 4]
     assert x.tolist() == [0, 1, 2, 3, 4]
     with pytest.raises(IndexError):
         x[[1, 9]]
