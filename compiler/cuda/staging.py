@@ -53,33 +53,34 @@ class Tile:
         self.length = splits[self.along].chunk
         self.width = splits[self.across].chunk
         self.pitch = self.length + max(1, 4 // self.size)
-        vector = code.facts.width(op, self.along)
+        vector = min(code.facts.width(op, self.along), self.length)
         whole = self.along not in code.masked or code.facts.divides_extent(self.along, vector)
         self.vector = vector
         self.access = vector if whole else 1
         self.base = code.exchange(self.size * self.pitch * self.width)
+        #: Threads along and across it that access a row of runs together, and whether this is one of them.
+        self.threads = min(code.layout.active, self.length // self.vector)
+        self.rows = min(code.layout.active // self.threads, self.width)
+        self.works: V | None = None
+        if self.rows * self.threads < code.layout.threads:
+            self.works = code.t.cmp("ult", code.tid, i32(self.rows * self.threads))
 
     def runs(self) -> list[Run]:
         """What this thread accesses."""
         code, t = self.code, self.code.t
-        threads = min(code.layout.active, self.length // self.vector)
-        rows = min(code.layout.active // threads, self.width)
         limits = {d: code.memo(("extent", d), lambda d=d: t.cast("trunc", code.extents[d], "i32"))
                   for d in (self.along, self.across) if d in code.masked}  # fmt: skip
-        x = t.bin("mul", t.bin("and", code.tid, i32(threads - 1)), i32(self.vector))
-        y = t.bin("lshr", code.tid, i32(threads.bit_length() - 1))
-        idle: V | None = None
-        if rows * threads < code.layout.threads:
-            idle = t.cmp("ult", code.tid, i32(rows * threads))
+        x = t.bin("mul", t.bin("and", code.tid, i32(self.threads - 1)), i32(self.vector))
+        y = t.bin("lshr", code.tid, i32(self.threads.bit_length() - 1))
         stride = code.integer(self.stride)
         start = at(t, code.integer(self.pointer), t.bin("mul", code.integer(self.offset), i64(self.size)))
         found: list[Run] = []
-        for k in range(0, self.width, rows):
+        for k in range(0, self.width, self.rows):
             across = t.bin("add", y, i32(k))
             line = at(t, start, t.bin("mul", t.cast("zext", across, "i64"), t.bin("mul", stride, i64(self.size))))
-            for m in range(0, self.length, threads * self.vector):
+            for m in range(0, self.length, self.threads * self.vector):
                 along = t.bin("add", x, i32(m))
-                mask = idle
+                mask = self.works
                 if self.across in limits:
                     mask = both(t, mask, t.cmp("slt", across, limits[self.across]))
                 masks = []
@@ -133,7 +134,7 @@ def load_tile(code: Codegen, op: Op) -> None:
     for run, values in found:
         place = tile.place(run.along, run.across)
         for k, value in enumerate(values):
-            store(t, [value], at(t, place, k * tile.size), tile.dtype)
+            store(t, [value], at(t, place, k * tile.size), tile.dtype, tile.works)
     code.barrier()
     here = tile.here()
     for point in code.points(op.result.type.extents):
@@ -145,13 +146,13 @@ def store_tile(code: Codegen, op: Op) -> None:
     """Store a tile by a crossing store."""
     t, tile = code.t, Tile(code, op)
     value = op.operands[0]
-    here = tile.here()
+    here, writer = tile.here(), code.writer(value.type.extents)
     for point in code.points(value.type.extents):
-        store(t, [code.get(value, point)], at(t, here, tile.shift(point)), tile.dtype)
+        store(t, [code.get(value, point)], at(t, here, tile.shift(point)), tile.dtype, writer)
     code.barrier()
     for run in tile.runs():
         place = tile.place(run.along, run.across)
-        values = [load(t, at(t, place, k * tile.size), tile.dtype, 1)[0] for k in range(tile.vector)]
+        values = [load(t, at(t, place, k * tile.size), tile.dtype, 1, tile.works)[0] for k in range(tile.vector)]
         for k, mask in enumerate(run.masks):
             piece = values[k * tile.access : (k + 1) * tile.access]
             store(t, piece, at(t, run.address, k * tile.access * tile.size), tile.dtype, mask)

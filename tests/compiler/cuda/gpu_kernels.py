@@ -223,13 +223,15 @@ def counts(n: int = 3001, dtype: str = "i64") -> Case:
     return m.case()
 
 
-def transpose(n0: int = 130, n1: int = 200, dtype: str = "f32", aligned: bool = True, back: bool = False) -> Case:
+def transpose(
+    n0: int = 130, n1: int = 200, dtype: str = "f32", aligned: bool = True, back: bool = False, blocks: Any = (64, 64)
+) -> Case:
     """out[i, j] = x[j, i] + y[i, j]; or, `back`, the store crosses."""
     m = Make("transpose", aligned)
     b = m.b
     x, y, out = m.array(dtype, n0 * n1), m.array(dtype, n0 * n1), m.array(dtype, n0 * n1)
     s0, s1 = m.size(n0), m.size(n1)
-    i, j = m.blocked("i", s0, 64), m.blocked("j", s1, 64)
+    i, j = m.blocked("i", s0, blocks[0]), m.blocked("j", s1, blocks[1])
     one, row, column = b.const(1), b.dim_start(i), b.dim_start(j)
     across = b.op("add", row, b.op("multiply", column, s0))
     along = b.op("add", b.op("multiply", row, s1), column)
@@ -474,6 +476,14 @@ CASES: dict[str, Callable[[], Case]] = {
     "transpose whole": lambda: transpose(128, 192),
     "transpose back": lambda: transpose(back=True),
     "transpose back odd": lambda: transpose(129, 67, "bf16", back=True),
+    **{
+        f"transpose {d} by {n} and {m}{' back' * back}": lambda d=d, n=n, m=m, back=back: transpose(
+            n * 2, m, d, back=back, blocks=(n, m)
+        )
+        for d in ("i8", "f16", "c128")
+        for n, m in ((8, 8), (8, 16), (16, 8), (64, 8))
+        for back in (False, True)
+    },
     "transpose misaligned": lambda: transpose(aligned=False),
     **{f"softmax {n}": lambda n=n: softmax(3, n) for n in (1, 2, 37, 128, 1000, 4096, 8192, 32768, 32767)},
     **{f"softmax {n} loop": lambda n=n: softmax(3, n, known=False) for n in (1, 37, 4096, 10007)},
