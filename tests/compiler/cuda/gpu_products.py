@@ -9,7 +9,7 @@ import numpy as np
 
 from blockarray.compiler.dtypes import NUMPY
 from blockarray.compiler.ir import Value
-from tests.compiler.cuda.gpu_kernels import Case, Make, tolerance, values
+from tests.compiler.cuda.gpu_kernels import Case, Make, tolerance
 
 
 class Product(Make):
@@ -129,6 +129,21 @@ CASES: dict[str, Callable[[], Case]] = {
     },
     "product f16 transposed": lambda: product("f16", 64, 64, 48, 64, "ab"),
     "product bf16 transposed": lambda: product("bf16", 64, 64, 48, 64, "a"),
+    **{
+        f"product {d} {t or 'plain'} {side} {m}": lambda d=d, t=t, m=m, side=side: product(d, m, 96, 80, side, t)
+        for d, t, m, side in (
+            ("f16", "", 144, 128),
+            ("bf16", "ab", 144, 128),
+            ("bf16", "a", 60, 64),
+            ("f16", "b", 64, 32),
+            ("bf16", "", 48, 16),
+            ("f16", "abc", 32, 32),
+            ("bf16", "ab", 30, 16),
+        )
+    },
+    "product f16 short": lambda: product("f16", 64, 64, 16, 64),
+    "product bf16 long": lambda: product("bf16", 33, 32, 333, 32),
+    "product f16 aligned, k odd": lambda: product("f16", 32, 64, 176, 64, "ab"),
     "product batched": lambda: product("f32", 33, 20, 50, 16, batch=3),
     "product large blocks": lambda: product("f32", 150, 140, 40, 128),
     "product f64 large blocks": lambda: product("f64", 150, 140, 20, 128),

@@ -1,0 +1,520 @@
+"""The schedule of products that multiplies in the ordinary arithmetic units; see gemm.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import dtypes, ir, ops
+from ..llvm import math
+from ..llvm.convert import Register, constant, register_type
+from ..llvm.text import V, vector
+from . import memory
+from .codegen import Code as Generated
+from .elements import Code, Elements, Where, scaled, slice_of
+from .layout import Facts, is_const
+from .memory import SHARED, i32, i64, join, parts
+from .panels import Loader, Plane, Side
+from .target import Target
+
+#: Elements of k in a step, for elements of up to 4 bytes.
+STEP = 16
+#: Bytes of shared memory for both buffers, so that several blocks share a processor.
+PANELS = 64 << 10
+#: Instructions that the multiplication of a step may be unrolled to.
+UNROLLED = 4096
+#: Rows of blocks whose columns are walked before the next rows: they share what they read in the L2 cache.
+GROUP = 8
+#: Variables for the sums, by row, column and part.
+Sums = list[list[list[V]]]
+BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
+#: (least rows and columns of a tile, rows and columns of a thread), by bytes of an accumulator, best first.
+_TILES = {
+    4: (((128, 128), (8, 8)), ((64, 64), (8, 4)), ((32, 32), (4, 4)), ((16, 16), (2, 2))),
+    8: (((128, 64), (8, 4)), ((64, 64), (4, 4)), ((32, 32), (4, 4)), ((16, 16), (2, 2))),
+    16: (((64, 64), (4, 4)), ((32, 32), (4, 2)), ((16, 16), (2, 2))),
+}
+
+
+def _power_of_two(n: int | None) -> int:
+    if not n or n & (n - 1):
+        raise NotImplementedError("a product's block must be a power of two")
+    return n
+
+
+class Simt:
+    """Generates the code of one kernel."""
+
+    loader: type[Loader] = Loader
+    #: Buffers for panels, a power of two.
+    stages = 2
+    #: Elements that one load takes at most.
+    widest = 16
+
+    def __init__(self, kernel: ir.Kernel, target: Target) -> None:
+        (self.root,) = [op for op in kernel.body.ops if op.name in ("dot", "reduce")]
+        self.kernel = kernel
+        self.target = target
+        self.facts = Facts(kernel)
+        self.dtype = self.root.result.type.dtype
+        #: What sums are held as: registers of `wide`, narrow integers in 32 bits.
+        self.wide = "f32" if self.dtype in ("f16", "bf16") else self.dtype
+        self.inner: list[ir.Op] = []
+        if self.root.name == "dot":
+            a, b = self.root.operands[:2]
+            self.m, self.k = map(str, a.type.extents)
+            self.n = str(b.type.extents[1])
+            values = ((a,), (b,))
+        else:
+            self.m, self.k, self.n = map(str, self.root.operands[0].type.extents)
+            values = self._generalised(self.root.operands[0])
+        self.block = tuple(_power_of_two(kernel.dims[d].block) for d in (self.m, self.n))
+        #: Rows and columns of a tile, and of it those that a thread has.
+        (self.rows, self.columns), (self.high, self.broad) = self._tile()
+        self.threads = self.rows * self.columns // (self.high * self.broad)
+        self.a = self._side(values[0], self.m, self.rows)
+        self.b = self._side(values[1], self.n, self.columns)
+        #: Blocks that share a processor, which bounds the registers of a thread.
+        self.blocks = 2 if dtypes.SIZE[self.wide] <= 4 else 1
+        self.step = self._step()
+        for side in (self.a, self.b):
+            self._access(side)
+        self.t = Code(target)
+        self.e = Elements(self.t, kernel, target)
+
+    # -- choices ------------------------------------------------------------------------------------------------------
+    def _generalised(self, value: ir.Value) -> tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]:
+        """Find the ops over both m and n, and the values of each side that they read."""
+        both = {self.m, self.n}
+        self.inner = [op for op in slice_of([value], self.kernel.body) if both <= {*op.result.type.extents}]
+        made = {op.result for op in self.inner}
+        read = dict.fromkeys(x for op in self.inner for x in op.operands if x not in made and x.type.extents)
+        a = tuple(x for x in read if self.m in x.type.extents)
+        return a, tuple(x for x in read if x not in a)
+
+    def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """A tile's rows and columns, and those of a thread."""
+        size = max(4, dtypes.SIZE[self.wide])
+        for tile, thread in _TILES[size]:
+            if tile[0] <= self.block[0] and tile[1] <= self.block[1]:
+                return tile, thread
+        raise NotImplementedError("a product's block must be 16 by 16 at least")
+
+    def _side(self, values: tuple[ir.Value, ...], dim: str, extent: int) -> Side:
+        planes = []
+        for value in values:
+            register = register_type(self._held(value))
+            stored = "i32" if register in ("i1", "i8", "i16") else register
+            count = 2 if value.type.dtype in dtypes.COMPLEX else 1
+            planes += [Plane(value, part, register, stored) for part in range(count)]
+        needed = [op for op in slice_of(values, self.kernel.body) if op.result.type.extents]
+        return Side(values, dim, extent, needed, planes)
+
+    def _held(self, value: ir.Value) -> str:
+        """The dtype that a side's value has in shared memory."""
+        return self.dtype if self.root.name == "dot" else value.type.dtype
+
+    def _step(self) -> int:
+        """Elements of k in a step."""
+        bytes_ = 2 * sum(p.size * side.extent for side in (self.a, self.b) for p in side.planes)
+        # Small tiles have few loads in flight at a time: deeper steps make up for that.
+        step = STEP * (4 if self.rows <= 16 else 2 if self.rows <= 64 else 1)
+        while step > 1 and step * bytes_ > min(PANELS, self.target.shared):
+            step //= 2
+        return step
+
+    def _access(self, side: Side) -> None:
+        """Choose the direction of a side's loads, and their width."""
+        votes: dict[bool, int] = {False: 1, True: 0}
+        widths: dict[bool, int] = {False: self.widest, True: self.widest}
+        for op in side.ops:
+            if op.name == "load_view":
+                for deep, dim in ((False, side.dim), (True, self.k)):
+                    width = self.facts.width(op, dim)
+                    if width:
+                        votes[deep] += 2 * len(op.result.type.extents)
+                        widths[deep] = min(widths[deep], width)
+        side.deep = votes[True] > votes[False]
+        along, extent = (self.k, self.step) if side.deep else (side.dim, side.extent)
+        width = min(widths[side.deep], extent) if votes[side.deep] > 1 else 1
+        while width > 1 and not self.facts.divides_extent(along, width):
+            width //= 2
+        side.width = width
+
+    # -- the module ---------------------------------------------------------------------------------------------------
+    def generate(self) -> Generated:
+        t, e, kernel = self.t, self.e, self.kernel
+        e.run([op for op in kernel.body.ops if op.name == "const" and not op.result.type.extents], {})
+        self._place()
+        self.panels = 0
+        for side in (self.a, self.b):
+            sizes = [self.step * side.extent * p.size for p in side.planes]
+            side.offsets = tuple(self.panels + sum(sizes[:i]) for i in range(len(sizes)))
+            self.panels += sum(sizes)
+        self._threads()
+        counts = [b // s for b, s in zip(self.block, (self.rows, self.columns), strict=True)]
+        extents = [self._extent(d) for d in (self.m, self.n)]
+        if counts == [1, 1]:
+            self._tile_at([i64(0), i64(0)], extents)
+        else:
+            with t.for_(extents[0], self.rows) as row, t.for_(extents[1], self.columns) as column:
+                self._tile_at([row, column], extents)
+                t.line(BARRIER)
+        t.declare("llvm.nvvm.barrier.cta.sync.aligned.all", "void", ["i32"], "convergent nounwind")
+        t.line("ret void")
+        params = ", ".join(f"{ty} {ref}" for ty, ref in e.signature)
+        bounds = f'"nvvm.reqntid"="{self.threads}" "nvvm.minctasm"="{self.blocks}"'
+        text = "\n".join((
+            "@shared = external addrspace(3) global [0 x i8], align 16",
+            f'define ptx_kernel void @kernel({params}) {bounds} {{', "entry:", *t.allocas, *t.lines, "}", *t.declarations.values(), "",
+        ))  # fmt: skip
+        return Generated(text, self.threads, self.stages * self.panels)
+
+    def _extent(self, dim: str) -> V:
+        """Positions of the program's block."""
+        d = self.kernel.dims[dim]
+        left = self.t.bin("sub", self.e.integer(d.size), self.starts[dim])
+        return self.t.call("llvm.smin.i64", "i64", [left, i64(d.block or 0)])
+
+    def _place(self) -> None:
+        """Find the program's place: its numbers on the grid's axes."""
+        t, e, kernel = self.t, self.e, self.kernel
+        linear = t.call("llvm.nvvm.read.ptx.sreg.ctaid.x", "i32", [], "nounwind memory(none)")
+        self.tid = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
+        grid = kernel.grid
+        counts = []
+        for axis in grid:
+            size = e.integer(axis.size)
+            if axis.block != 1:
+                size = t.bin("udiv", t.bin("add", size, i64(axis.block - 1)), i64(axis.block))
+            counts.append(t.cast("trunc", size, "i32"))
+        places: list[V] = [i32(0)] * len(grid)
+        last = [kernel.dims[d].axis for d in (self.m, self.n)]
+        rest = list(range(len(grid)))
+        if last == rest[-2:]:
+            rows, columns = (counts[axis] for axis in rest[-2:])
+            whole = t.bin("mul", rows, columns)
+            inside = t.bin("urem", linear, whole)
+            linear = t.bin("udiv", linear, whole)
+            width = t.bin("mul", columns, i32(GROUP))
+            first = t.bin("mul", t.bin("udiv", inside, width), i32(GROUP))
+            high = t.call("llvm.umin.i32", "i32", [t.bin("sub", rows, first), i32(GROUP)])
+            within = t.bin("urem", inside, width)
+            places[rest[-2]] = t.bin("add", first, t.bin("urem", within, high))
+            places[rest[-1]] = t.bin("udiv", within, high)
+            del rest[-2:]
+        for axis in reversed(rest):
+            places[axis] = t.bin("urem", linear, counts[axis])
+            linear = t.bin("udiv", linear, counts[axis])
+        programs = [t.cast("zext", p, "i64") for p in places]
+        self.starts = {}
+        for name, dim in kernel.dims.items():
+            self.starts[name] = i64(0) if dim.axis is None else t.bin("mul", programs[dim.axis], i64(dim.block or 1))
+        e.place(programs, self.starts)
+
+    def _threads(self) -> None:
+        """The thread's place in the tile: rows and columns of its elements, and what it loads in a step."""
+        t, tid = self.t, self.tid
+        tall, wide = self.rows // self.high, self.columns // self.broad
+        # A warp's threads lie in 4 by 8, so that it reads few different elements of either side.
+        lanes = min(8, wide)
+        lines = min(32 // lanes, tall)
+        field = lambda low, size: t.bin("and", t.bin("lshr", tid, i32(low.bit_length() - 1)), i32(size - 1))
+        across = t.bin("or", field(1, lanes), t.bin("mul", field(lanes * lines, wide // lanes), i32(lanes)))
+        down = field(lanes, lines)
+        far = t.bin("lshr", tid, i32((lanes * lines * (wide // lanes)).bit_length() - 1))
+        down = t.bin("or", down, t.bin("mul", far, i32(lines)))
+        element = max(p.size for side in (self.a, self.b) for p in side.planes)
+        self.run = [min(16 // element, n) for n in (self.high, self.broad)]
+        self.down, self.across = t.bin("mul", down, i32(self.run[0])), t.bin("mul", across, i32(self.run[1]))
+        for side in (self.a, self.b):
+            inner = side.extent if side.deep else side.extent // side.width
+            count = side.extent * self.step // side.width
+            units = []
+            for j in range(-(-count // self.threads)):
+                number = t.bin("add", tid, i32(j * self.threads)) if j else tid
+                if count < self.threads:
+                    number = t.bin("and", tid, i32(count - 1))
+                low = t.bin("and", number, i32(inner - 1))
+                up = t.bin("lshr", number, i32(inner.bit_length() - 1))
+                low, up = (low, self._times(up, side.width)) if side.deep else (self._times(low, side.width), up)
+                units.append((t.cast("zext", low, "i64"), t.cast("zext", up, "i64")))
+            side.units = tuple(units)
+            side.spare = t.cmp("ult", tid, i32(count)) if count < self.threads else None
+
+    def _times(self, x: V, n: int) -> V:
+        return x if n == 1 else self.t.bin("mul", x, i32(n))
+
+    def _offset(self, index: int, axis: int) -> int:
+        """Position of a thread's row or column beyond its first one."""
+        run = self.run[axis]
+        threads = (self.rows // self.high, self.columns // self.broad)[axis]
+        return index // run * run * threads + index % run
+
+    # -- a tile -------------------------------------------------------------------------------------------------------
+    def _tile_at(self, origin: Sequence[V], extents: Sequence[V]) -> None:
+        e = self.e
+        with e.scope():
+            sums = self._sums()
+            depth = e.integer(self.kernel.dims[self.k].size)
+            loaders = [
+                self.loader(self, side, first, extent)
+                for side, first, extent in zip((self.a, self.b), origin, extents, strict=True)
+            ]
+            self._walk(sums, loaders, depth)
+            self._finish(sums, origin, extents)
+
+    def _walk(self, sums: Sums, loaders: Sequence[Loader], depth: V) -> None:
+        """Walk k: multiply one step's panels while the next step's are loaded."""
+        t = self.t
+        with t.if_(t.cmp("sgt", depth, i64(0))):
+            for loader in loaders:
+                loader.fetch(i64(0), depth)
+                loader.put(i64(0))
+        t.line(BARRIER)
+        with t.for_(depth, self.step) as k:
+            following = t.bin("add", k, i64(self.step))
+            more = t.cmp("slt", following, depth)
+            number = t.bin("lshr", k, i64(self.step.bit_length() - 1))
+            with t.if_(more):
+                for loader in loaders:
+                    loader.fetch(following, depth)
+            self._take(sums, self.buffer(number), t.bin("sub", depth, k))
+            with t.if_(more):
+                for loader in loaders:
+                    loader.put(t.bin("add", number, i64(1)))
+                t.line(BARRIER)
+
+    def _take(self, sums: Sums, here: V, left: V) -> None:
+        """Multiply a step's panels, of which the last one is shorter."""
+        t = self.t
+        with t.if_else(t.cmp("sge", left, i64(self.step))) as turn:
+            self._multiply(sums, here, None)
+            next(turn)
+            self._multiply(sums, here, t.cast("trunc", left, "i32"))
+
+    def buffer(self, number: V) -> V:
+        """The address of a step's panels."""
+        t = self.t
+        turn = t.bin("and", number, i64(self.stages - 1))
+        return memory.at(t, V("@shared", SHARED), t.bin("mul", turn, i64(self.panels)))
+
+    def _sums(self) -> Sums:
+        """Variables for the sums, by row, column and part."""
+        t = self.t
+        zero = 0
+        if self.root.name == "reduce":
+            identity = ops.TABLE[self.root.attrs["kind"]].identity
+            assert identity is not None
+            zero = identity(self.dtype)
+        start = [self._widened(x) for x in parts(constant(t, zero, self.wide))]
+        sums = [[[t.cell(x.ty) for x in start] for _ in range(self.broad)] for _ in range(self.high)]
+        for row in sums:
+            for cells in row:
+                for cell, x in zip(cells, start, strict=True):
+                    t.set(cell, x)
+        return sums
+
+    def _widened(self, x: V) -> V:
+        return self.t.cast("zext", x, "i32") if x.ty in ("i1", "i8", "i16") else x
+
+    # -- the inner loop -----------------------------------------------------------------------------------------------
+    def _multiply(self, sums: Sums, here: V, steps: V | None) -> None:
+        """Add a step's products: all of it, or, of the last one, `steps` elements of k."""
+        t = self.t
+        starts = []
+        for side, position in ((self.a, self.down), (self.b, self.across)):
+            starts.append([
+                scaled(t, memory.at(t, here, offset), position, p.size)
+                for p, offset in zip(side.planes, side.offsets, strict=True)
+            ])  # fmt: skip
+        unroll = self.step
+        cost = self.high * self.broad * max(1, len(self.inner)) * len(sums[0][0]) ** 2
+        while unroll > 1 and unroll * cost > UNROLLED:
+            unroll //= 2
+        if steps is None and unroll == self.step:
+            self._products(sums, starts, None, unroll)
+        elif steps is None:
+            with t.for_(i32(self.step), unroll) as k:
+                self._products(sums, starts, k, unroll)
+        else:
+            done = i32(0)
+            if self.step > STEP and unroll >= 4:
+                done = t.bin("and", steps, i32(-4))
+                with t.for_(done, 4) as k:
+                    self._products(sums, starts, k, 4)
+            with t.for_(t.bin("sub", steps, done)) as k:
+                self._products(sums, starts, t.bin("add", k, done), 1)
+
+    def _products(self, sums: Sums, starts: list[list[V]], k: V | None, count: int) -> None:
+        t = self.t
+        values = [[[t.get(c, self._sum_type(i)) for i, c in enumerate(cells)] for cells in row] for row in sums]
+        for step in range(count):
+            sides = [
+                self._fragments(side, start, k, step, n, axis)
+                for axis, (side, start, n) in enumerate(
+                    ((self.a, starts[0], self.high), (self.b, starts[1], self.broad))
+                )
+            ]
+            for i, a in enumerate(sides[0]):
+                for j, b in enumerate(sides[1]):
+                    values[i][j] = self._add(values[i][j], a, b)
+        for row, new in zip(sums, values, strict=True):
+            for cells, xs in zip(row, new, strict=True):
+                for cell, x in zip(cells, xs, strict=True):
+                    t.set(cell, x)
+
+    def _sum_type(self, part: int) -> str:
+        ty = register_type(self.wide)
+        return "i32" if ty in ("i1", "i8", "i16") else ty
+
+    def _fragments(self, side: Side, starts: list[V], k: V | None, step: int, count: int, axis: int) -> list[list[V]]:
+        """A thread's elements of a side at one element of k: for each row or column, the planes."""
+        t, run = self.t, self.run[axis]
+        found: list[list[V]] = [[] for _ in range(count)]
+        for plane, start in zip(side.planes, starts, strict=True):
+            at = start
+            if k is not None:
+                at = scaled(t, at, k, side.extent * plane.size)
+            for first in range(0, count, run):
+                nbytes = (step * side.extent + self._offset(first, axis)) * plane.size
+                loaded = t.load(memory.at(t, at, nbytes), vector(plane.stored, run if run > 1 else 0), run * plane.size)
+                for i in range(run):
+                    found[first + i].append(t.extract(loaded, i) if run > 1 else loaded)
+        return found
+
+    def _add(self, total: list[V], a: list[V], b: list[V]) -> list[V]:
+        """Sums with one more product."""
+        t = self.t
+        if self.root.name == "reduce":
+            return self._combine(total, a, b)
+        if self.dtype in dtypes.COMPLEX:
+            real = t.fma(t.fneg(a[1]), b[1], t.fma(a[0], b[0], total[0]))
+            return [real, t.fma(a[1], b[0], t.fma(a[0], b[1], total[1]))]
+        return [self._mac(a[0], b[0], total[0])]
+
+    def _mac(self, a: V, b: V, total: V) -> V:
+        t = self.t
+        if self.dtype == "bool":
+            return t.bin("or", total, t.bin("and", a, b))
+        if a.ty not in ("float", "double"):
+            return t.bin("add", total, t.bin("mul", a, b))
+        return t.fma(a, b, total)
+
+    def _combine(self, total: list[V], a: list[V], b: list[V]) -> list[V]:
+        """One step of a generalised product."""
+        t, e = self.t, self.e
+        where = {self.m: V("m", "i64"), self.k: V("k", "i64"), self.n: V("n", "i64")}
+        *before, last = self.inner
+        with e.scope():
+            for side, held in ((self.a, a), (self.b, b)):
+                for value in side.values:
+                    pieces = [
+                        t.cast("trunc", x, p.register)
+                        for p, x in zip(side.planes, held, strict=True)
+                        if p.value is value
+                    ]
+                    e.define(value, join(pieces), where)
+            e.excess = True
+            e.run(before, where)
+            kind = ops.TABLE[self.root.attrs["kind"]].combine
+            if last.name in ("multiply", "square") and kind == "add" and self.dtype in dtypes.FLOAT:
+                x, y = (e(v, where if v.type.extents else None) for v in (last.operands[0], last.operands[-1]))
+                assert isinstance(x, V) and isinstance(y, V)
+                result = [t.fma(x, y, total[0])]
+            else:
+                e.run([last], where)
+                wide = e.dtype(self.root.result)
+                mine = join([t.cast("trunc", x, register_type(wide)) for x in total])
+                assert kind is not None
+                joined = math.emit(t, kind, [mine, e(last.result, where)], [wide, wide], wide, self.target)
+                result = [self._widened(x) for x in parts(joined)]
+            e.excess = False
+        return result
+
+    # -- the result ---------------------------------------------------------------------------------------------------
+    def _finish(self, sums: Sums, origin: Sequence[V], extents: Sequence[V]) -> None:
+        """Take the tile through the ops after the product, to memory."""
+        t, e = self.t, self.e
+        stores = [op for op in self.kernel.body.ops if op.name == "store_view"]
+        others = [op.name for op in self.kernel.body.ops if not op.results and op.name != "store_view"]
+        if others:
+            raise NotImplementedError(f"kernel @{self.kernel.name}: no {others[0]} in a product")
+        needed = slice_of([x for op in stores for x in op.operands], self.kernel.body, self.root.result)
+        needed = [op for op in needed if op.result.type.extents]
+        e.excess = True
+        with e.scope():
+            rows, columns = (
+                [
+                    t.bin("add", t.bin("add", first, t.cast("zext", own, "i64")), i64(self._offset(i, axis)))
+                    for i in range(count)
+                ]
+                for axis, (first, own, count) in enumerate(
+                    ((origin[0], self.down, self.high), (origin[1], self.across, self.broad))
+                )
+            )
+            results: list[list[Register]] = []
+            for row in sums:
+                results.append([])
+                for cells in row:
+                    registers = [t.get(c, self._sum_type(i)) for i, c in enumerate(cells)]
+                    results[-1].append(join([self._narrowed(x) for x in registers]))
+            inside = [
+                t.cmp("sle", t.bin("add", first, i64(size)), extent)
+                for first, size, extent in zip(origin, (self.rows, self.columns), extents, strict=True)
+            ]
+            with t.if_else(t.bin("and", *inside)) as turn:
+                with e.scope():
+                    self._store_whole(stores, needed, rows, columns, results)
+                next(turn)
+                for i, row in enumerate(rows):
+                    with t.if_(t.cmp("slt", row, extents[0])), e.scope():
+                        for j, column in enumerate(columns):
+                            with t.if_(t.cmp("slt", column, extents[1])), e.scope():
+                                where = {self.m: row, self.n: column}
+                                e.define(self.root.result, results[i][j], where)
+                                e.run(needed, where)
+                                for op in stores:
+                                    self._store(op, [where])
+        e.excess = False
+
+    def _narrowed(self, x: V) -> V:
+        ty = register_type(self.wide)
+        if ty == "i1":
+            return self.t.cmp("ne", x, i32(0))
+        return self.t.cast("trunc", x, ty) if ty in ("i8", "i16") else x
+
+    def _store_whole(
+        self, stores: list[ir.Op], needed: list[ir.Op], rows: list[V], columns: list[V], results: list[list[Register]]
+    ) -> None:
+        """Store a tile that is all inside, in accesses as wide as may be."""
+        for i, row in enumerate(rows):
+            for j, column in enumerate(columns):
+                where = {self.m: row, self.n: column}
+                self.e.define(self.root.result, results[i][j], where)
+        for axis, (outer, lined) in enumerate(((columns, rows), (rows, columns))):
+            mine = [op for op in stores if self._tall(op) == (axis == 0)]
+            if not mine:
+                continue
+            dim = (self.m, self.n)[axis]
+            for first in range(0, len(lined), self.run[axis]):
+                group = lined[first : first + self.run[axis]]
+                for other in outer:
+                    places = [{self.m: x, self.n: other} if axis == 0 else {self.m: other, self.n: x} for x in group]
+                    for where in places:
+                        self.e.run(needed, where)
+                    for op in mine:
+                        width = min(max(1, self.facts.width(op, dim)), len(group))
+                        while width > 1 and not self.facts.divides_extent(dim, width):
+                            width //= 2
+                        for k in range(0, len(group), width):
+                            self._store(op, places[k : k + width])
+
+    def _tall(self, op: ir.Op) -> bool:
+        """Whether a store's neighbours are rows of one column."""
+        extents, strides = op.operands[0].type.extents, op.operands[3:]
+        return any(e == self.m and is_const(s, 1) for e, s in zip(extents, strides, strict=True))
+
+    def _store(self, op: ir.Op, places: Sequence[Where]) -> None:
+        value, pointer = op.operands[:2]
+        values = [self.e(value, where if value.type.extents else None) for where in places]
+        self.e.store(values, self.e.address(op, places[0]), pointer.type.dtype)
