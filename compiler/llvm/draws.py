@@ -9,8 +9,7 @@ from ..draws import ATTEMPTS, FEW, MULTIPLIERS, NORMAL, ROUNDS, SMALLEST, STIRLI
 from .floats import Real, emits
 from .integers import emitter
 from .lanes import Lanes, branch
-from .polynomials import _flip as flip
-from .polynomials import _horner as horner
+from .polynomials import flip, horner
 from .text import Text, V, element, lanes, mangle, vector
 
 EMITTERS: dict[str, Callable[..., Lanes]] = {}
@@ -110,7 +109,7 @@ def _words(index: Lanes, block: Lanes, nonce: Lanes, key: Lanes, bits: int) -> L
     low, high = _block(pick(block + index.shr(step.bit_length() - 1)), pick(nonce), pick(key))
     woven = t.shuffle(low.v, high.v, [i // 2 + i % 2 * m for i in range(2 * m)])
     words = Lanes(t, t.op(f"bitcast {woven} to {vector(elem, n)}", vector(elem, n)))
-    scattered = lambda *place: _scattered_words(*place, bits)
+    scattered = lambda index, block, nonce, key: _scattered_words(index, block, nonce, key, bits)
     return branch(apart, lambda: _apart("scattered", elem, scattered, index, block, nonce, key), words)
 
 

@@ -107,7 +107,7 @@ def _format(x: Lanes) -> Format:
     return _SINGLE if x.elem == "float" else _DOUBLE
 
 
-def _horner(x: Lanes, coefficients: tuple[float, ...]) -> Lanes:
+def horner(x: Lanes, coefficients: tuple[float, ...]) -> Lanes:
     value = x.like(coefficients[-1])
     for c in reversed(coefficients[:-1]):
         value = value.fma(x, c)
@@ -126,7 +126,7 @@ def _at_least(x: Lanes, limit: float) -> Lanes:
 # -- exponentials -----------------------------------------------------------------------------------------------------
 def _exp_of_rest(r: Lanes) -> Lanes:
     """exp(r) for |r| up to log(2) / 2."""
-    return 1 + (r * r).fma(_horner(r, _format(r).exp), r)
+    return 1 + (r * r).fma(horner(r, _format(r).exp), r)
 
 
 def _rest(x: Lanes) -> tuple[Lanes, Lanes]:
@@ -166,7 +166,7 @@ def _tanh(m: Real, x: Lanes) -> Lanes:
     f = _format(x)
     y = abs(x)
     z = y * y
-    small = (y * z).fma(_horner(z, f.tanh), y)
+    small = (y * z).fma(horner(z, f.tanh), y)
     t, r = _rest(2 * _at_most(y, f.one))
     power = ((t.to_bits() + (f.bias - f.magic_bits)) << f.mantissa).from_bits()
     large = 1 - 2 / (_exp_of_rest(r).fma(power, 1))
@@ -198,11 +198,11 @@ def _log1p_rest(f: Lanes, add: Lanes | float) -> Lanes:
     """log(1 + f) plus something small."""
     square = f * f
     if f.elem == "float":
-        return f + square.fma(f.fma(_horner(f, _LOG), -0.5), add)
+        return f + square.fma(f.fma(horner(f, _LOG), -0.5), add)
     half = 0.5 * square
     s = f / (2 + f)
     z = s * s
-    return f - (half - s.fma(z.fma(_horner(z, _ATANH), half), add))
+    return f - (half - s.fma(z.fma(horner(z, _ATANH), half), add))
 
 
 @emits("log")
@@ -229,8 +229,8 @@ def _quarter_turns(a: Lanes) -> tuple[Lanes, Lanes, Lanes]:
     if a.elem == "float":
         r = (-n).fma(third, (-n).fma(second, r))
         z = r * r
-        sin = (r * z).fma(_horner(z, f.sin), r)
-        cos = (z * z).fma(_horner(z, f.cos), z.fma(-0.5, 1))
+        sin = (r * z).fma(horner(z, f.sin), r)
+        cos = (z * z).fma(horner(z, f.cos), z.fma(-0.5, 1))
         return t.to_bits(), sin, cos
     # The digits that r has no room for go to `low`.
     b = n * second
@@ -239,8 +239,8 @@ def _quarter_turns(a: Lanes) -> tuple[Lanes, Lanes, Lanes]:
     z = rest * rest
     half = 0.5 * z
     near = 1 - half
-    sin = rest + (rest * z).fma(_horner(z, f.sin), low * near)
-    cos = near + (((1 - near) - half) + (z * z).fma(_horner(z, f.cos), -(rest * low)))
+    sin = rest + (rest * z).fma(horner(z, f.sin), low * near)
+    cos = near + (((1 - near) - half) + (z * z).fma(horner(z, f.cos), -(rest * low)))
     return t.to_bits(), sin, cos
 
 
@@ -248,7 +248,7 @@ def _odd(turns: Lanes) -> Lanes:
     return (turns << (turns.bits - 1)) < 0
 
 
-def _flip(x: Lanes, sign: Lanes) -> Lanes:
+def flip(x: Lanes, sign: Lanes) -> Lanes:
     """x with its sign changed where the top bit of `sign` is set."""
     return (x.to_bits() ^ (sign & -(1 << (x.bits - 1)))).from_bits()
 
@@ -262,11 +262,11 @@ def _large_angles(m: Real, name: str, x: Lanes, value: Lanes) -> Lanes:
 def _sin(m: Real, x: Lanes) -> Lanes:
     turns, sin, cos = _quarter_turns(abs(x))
     sign = (turns << (x.bits - 2)) ^ x.to_bits()
-    return _large_angles(m, "sin", x, _flip(_odd(turns).where(cos, sin), sign))
+    return _large_angles(m, "sin", x, flip(_odd(turns).where(cos, sin), sign))
 
 
 @emits("cos")
 def _cos(m: Real, x: Lanes) -> Lanes:
     turns, sin, cos = _quarter_turns(abs(x))
     sign = (turns + 1) << (x.bits - 2)
-    return _large_angles(m, "cos", x, _flip(_odd(turns).where(sin, cos), sign))
+    return _large_angles(m, "cos", x, flip(_odd(turns).where(sin, cos), sign))

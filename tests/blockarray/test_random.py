@@ -16,7 +16,7 @@ SQRT2 = math.sqrt(2)
 erf = np.vectorize(math.erf, otypes=[float])
 
 
-def rng(seed: int = 1) -> Any:
+def rng(seed: Any = 1) -> Any:
     return xp.random.default_rng(seed)
 
 
