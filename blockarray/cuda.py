@@ -33,7 +33,7 @@ def put(value: np.ndarray, device: CudaDevice) -> Buffer:
         started = perf_counter() if profiler.active else 0.0
         copies.copy_from_host(value, target)
         if profiler.active:
-            profiler.note(f"copy to {device}", perf_counter() - started, value.nbytes, 1)
+            profiler.note(f"copy to {device}", perf_counter() - started, value.nbytes, 0)
     return target
 
 
@@ -74,7 +74,7 @@ def download(buffer: Buffer, dtype: np.dtype, offset: int, shape: Shape, strides
     elements = np.empty(count, dtype)
     copies.copy_to_host(buffer, low * dtype.itemsize, elements.view(np.uint8))
     if profiler.active:
-        profiler.note(f"copy from {buffer.device}", perf_counter() - started, elements.nbytes, 1)
+        profiler.note(f"copy from {buffer.device}", perf_counter() - started, elements.nbytes, 0)
     checks.settle(waiting)
     checks.raise_for(buffer)
     steps = tuple([s * dtype.itemsize for s in strides])

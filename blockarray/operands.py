@@ -120,7 +120,7 @@ def placed(e: Expr, device: Any) -> Expr:
         return e
     if e.op is BUFFER and isinstance(device, CudaDevice):
         buf, offset, strides = e.attrs
-        return Expr(BUFFER, (), (cuda.upload(buf, device), offset, strides), e.shape, e.dtype, 0, device)
+        return Expr(BUFFER, (), (cuda.upload(buf, device), offset, strides), e.shape, e.dtype, e.depth, device)
     return Expr(e.op, (*e.inputs,), e.attrs, e.shape, e.dtype, e.depth, device)
 
 

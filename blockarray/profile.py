@@ -15,11 +15,13 @@ class Profile:
     Attributes
     ----------
     kernels : list of Launch
-        Each launch of a kernel, library call and copy between devices, in order: `name`, `seconds` (on a GPU, of its
-        own clock; looking at them waits for it), `bytes` that it has to read and write, `programs` of its grid, and
-        `gbps`, 1e9 bytes a second.
+        Each launch of a kernel and each library call, in order: `name`, `seconds` (a GPU's are of its own clock; to
+        look at them is to wait for it), `bytes` that it has to read and write, `programs` of its grid, and `gbps`,
+        1e9 bytes a second.
     launches : int
         Their number.
+    copies : list of Launch
+        Each copy between the host and a GPU, with the seconds that the host took or waited for it.
     compiles : int
         Kernels that were compiled (not found loaded or on disk).
     compile_seconds : float
@@ -33,11 +35,15 @@ class Profile:
     @property
     def kernels(self) -> list[profiler.Launch]:
         profiler.settle(self._launches)
-        return self._launches
+        return [launch for launch in self._launches if launch.programs]
+
+    @property
+    def copies(self) -> list[profiler.Launch]:
+        return [launch for launch in self._launches if not launch.programs]
 
     @property
     def launches(self) -> int:
-        return len(self._launches)
+        return sum(launch.programs > 0 for launch in self._launches)
 
     @property
     def compiles(self) -> int:
@@ -51,9 +57,10 @@ class Profile:
         lines = [f"{'kernel':40} {'launches':>8} {'ms':>10} {'GB/s':>8}"]
         lines += [
             f"{s.name:40.40} {s.count:8} {s.seconds * 1e3:10.3f} {s.gbps:8.1f}"
-            for s in profiler.summarise(self.kernels)
+            for s in profiler.summarise([*self.kernels, *self.copies])
         ]
-        lines.append(f"{self.launches} launches, {self.compiles} compilations ({self.compile_seconds * 1e3:.1f} ms)")
+        copies = f"{len(self.copies)} copies, " if self.copies else ""
+        lines.append(f"{self.launches} launches, {copies}{self.compiles} compilations ({self.compile_seconds * 1e3:.1f} ms)")
         return "\n".join(lines)
 
 

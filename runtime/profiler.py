@@ -27,7 +27,7 @@ class Launch(NamedTuple):
     bytes : int
         Bytes that it has to read and write.
     programs : int
-        Size of its grid.
+        Size of its grid; 0 for a copy.
     """
 
     name: str
