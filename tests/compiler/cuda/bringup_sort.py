@@ -7,6 +7,7 @@ Prints a table of timings, then one of ok and FAILED; the exit status is the num
 
 from __future__ import annotations
 
+import multiprocessing
 import struct
 import sys
 import time
@@ -14,6 +15,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +151,7 @@ def compacting(selection: Selection, n: int, share: float = 0.5) -> Case:
     t = dtypes.NUMPY[selection.dtype]
     results: dict[str, tuple[Any, Any]] = {"count": (np.int64, (1,))}
     if selection.value:
-        results["selected"] = (np.uint8, (n, selection.value))
+        results["selected"] = (f"V{selection.value}", (n,))
     if selection.positions:
         results["positions"] = (dtypes.NUMPY[selection.positions], (n,))
 
@@ -158,7 +160,9 @@ def compacting(selection: Selection, n: int, share: float = 0.5) -> Case:
             x = (RNG.random(n) < share).astype(t)
         else:
             x = np.sort(special(selection.dtype, n))
-        return {"x": x, "values": bits("u8", n * selection.value).reshape(n, selection.value)}
+        if not selection.value:
+            return {"x": x}
+        return {"x": x, "values": bits("u8", n * selection.value).view(f"V{selection.value}")}
 
     def check(given: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> None:
         x = given["x"]
@@ -172,7 +176,7 @@ def compacting(selection: Selection, n: int, share: float = 0.5) -> Case:
         count = int(found["count"][0])
         assert count == len(where), f"{count} instead of {len(where)}"
         if selection.value:
-            np.testing.assert_array_equal(found["selected"][:count], given["values"][where])
+            assert found["selected"][:count].tobytes() == given["values"][where].tobytes(), "values differ"
         if selection.positions:
             np.testing.assert_array_equal(found["positions"][:count], where)
 
@@ -282,12 +286,6 @@ class Device:
         call(driver.cuCtxSetCurrent, call(driver.cuDevicePrimaryCtxRetain, self.device))
         self.functions: dict[str, tuple[Any, dict[str, Any]]] = {}
         self.blobs: dict[str, bytes] = {}
-
-    def reset(self) -> None:
-        """Start again after a fault, which ends the context."""
-        self.functions.clear()
-        self.driver.cuDevicePrimaryCtxReset(self.device)
-        call(self.driver.cuCtxSetCurrent, call(self.driver.cuDevicePrimaryCtxRetain, self.device))
 
     def function(self, code: Code) -> tuple[Any, dict[str, Any]]:
         if code.text not in self.functions:
@@ -402,64 +400,82 @@ def compiled(code: Code) -> bytes:
 TARGET = cuda.make_target((9, 0))
 
 
+def check(run: Run) -> None:
+    run.run()
+    run.verify()
+
+
+def measure(run: Run) -> str:
+    check(run)
+    whole, each = run.time()
+    headers = [header for _, _, header, *_ in run.launches]
+    return (
+        f"{run.case.name:52} {whole:9.1f} us {run.case.work / whole / 1e3:7.2f} G/s  steps "
+        f"{' '.join(f'{t:.0f}' for t in each)}  registers {' '.join(str(h.get('registers')) for h in headers)}"
+        f"  spills {sum(h.get('spills', 0) for h in headers)}"
+    )
+
+
+def work(jobs: list[tuple[Case, bool]], start: int, blobs: dict[str, bytes], end: float, results: Connection) -> None:
+    """Do the jobs from one on, until one ends the context: a fault does, for the whole process."""
+    device = Device()
+    device.blobs = blobs
+    for case, timed in jobs[start:]:
+        if time.perf_counter() > end:
+            return
+        try:
+            run = Run(case, device)
+            row = measure(run) if timed else check(run)
+            run.free()
+            results.send((None, row))
+        except Exception as e:
+            results.send((str(e) if isinstance(e, AssertionError) else traceback.format_exc(), None))
+            if "CUDA_ERROR" in str(e):
+                return
+
+
 def main(words: list[str]) -> int:
     begun = time.perf_counter()
     checked, measured = ([c for c in made() if all(w in c.name for w in words)] for made in (cases, timed))
     codes = list({x.code.text: x.code for c in (*checked, *measured) for x in c.routine.launches}.values())
-    with ProcessPoolExecutor() as pool:  # before the driver starts
-        blobs = list(pool.map(compiled, codes))
+    with ProcessPoolExecutor() as pool:
+        blobs = {code.text: blob for code, blob in zip(codes, pool.map(compiled, codes))}
     print(f"{len(codes)} kernels compiled after {time.perf_counter() - begun:.0f} s", flush=True)
-    device = Device()
-    device.blobs = {code.text: blob for code, blob in zip(codes, blobs)}
     failures: list[str] = []
-
-    def attempt(case: Case, use: Callable[[Run], None]) -> str:
-        try:
-            run = Run(case, device)
-            use(run)
-            run.free()
-            return "ok"
-        except Exception as e:
-            text = str(e) if isinstance(e, AssertionError) else traceback.format_exc()
-            failures.append(f"{case.name}: FAILED\n{text[-700:]}")
-            if "CUDA_ERROR" in str(e):
-                device.reset()
-            return "FAILED"
-
-    def check(run: Run) -> None:
-        run.run()
-        run.verify()
-
-    def measure(run: Run) -> None:
-        check(run)
-        whole, each = run.time()
-        headers = [header for _, _, header, *_ in run.launches]
-        print(
-            f"{run.case.name:52} {whole:9.1f} us {run.case.work / whole / 1e3:7.2f} G/s  steps "
-            f"{' '.join(f'{t:.0f}' for t in each)}  registers {' '.join(str(h.get('registers')) for h in headers)}"
-            f"  spills {sum(h.get('spills', 0) for h in headers)}",
-            flush=True,
-        )
-
     table: dict[str, int] = {}
-    for case in measured:
-        if time.perf_counter() - begun < 70 and attempt(case, measure) != "ok":
-            print(f"{case.name:52} FAILED", flush=True)
-    done = 0
-    for case in checked:
-        if time.perf_counter() - begun > 110:
-            failures.append(f"out of time after {done} of {len(checked)} checks")
-            break
-        done += 1
-        key = " ".join(case.name.split()[:2])
-        table.setdefault(f"{key} ok", 0)
-        verdict = attempt(case, check)
-        table[f"{key} {verdict}"] = table.get(f"{key} {verdict}", 0) + 1
+    processes = multiprocessing.get_context("fork")  # the driver has not started here
+    for jobs, seconds in (([(c, True) for c in measured], 70), ([(c, False) for c in checked], 110)):
+        done = 0
+        while done < len(jobs) and time.perf_counter() - begun < seconds:
+            here, there = processes.Pipe(False)
+            process = processes.Process(target=work, args=(jobs, done, blobs, begun + seconds, there))
+            process.start()
+            there.close()
+            before = done
+            while done < len(jobs):
+                try:
+                    problem, row = here.recv()
+                except EOFError:
+                    break
+                case, timed_ = jobs[done]
+                done += 1
+                if problem:
+                    failures.append(f"{case.name}: FAILED\n{problem[-700:]}")
+                if timed_:
+                    print(row or f"{case.name:52} FAILED", flush=True)
+                else:
+                    key = f"{' '.join(case.name.split()[:2])} {'FAILED' if problem else 'ok'}"
+                    table[key] = table.get(key, 0) + 1
+            process.join()
+            if done == before and process.exitcode:
+                failures.append(f"{jobs[done][0].name}: the process ended with {process.exitcode}")
+                done += 1
+        if done < len(jobs):
+            print(f"out of time after {done} of {len(jobs)}")
     print(f"{time.perf_counter() - begun:.0f} s", *failures[:20], "=" * 60, sep="\n")
     for name, count in table.items():
-        if count:
-            print(f"{name:40} {count}")
-    print(f"{done} checks, {len(failures)} failures")
+        print(f"{name:40} {count}")
+    print(f"{sum(table.values())} checks, {len(failures)} failures")
     return len(failures)
 
 
