@@ -165,7 +165,8 @@ class Simt:
         bounds = f'"nvvm.reqntid"="{self.threads}" "nvvm.minctasm"="{self.blocks}"'
         text = "\n".join((
             "@shared = external addrspace(3) global [0 x i8], align 16",
-            f'define ptx_kernel void @kernel({params}) {bounds} {{', "entry:", *t.allocas, *t.lines, "}", *t.declarations.values(), "",
+            f"define ptx_kernel void @kernel({params}) {bounds} {{", "entry:",
+            *t.allocas, *t.lines, "}", *t.declarations.values(), "",
         ))  # fmt: skip
         return Generated(text, self.threads, self.stages * self.panels)
 

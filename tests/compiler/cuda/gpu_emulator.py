@@ -20,6 +20,7 @@ import numpy as np
 from blockarray.compiler import dtypes
 from blockarray.compiler.cuda.codegen import Code
 from blockarray.compiler.ir import Kernel
+from tests.compiler.cuda import gpu_warps
 
 _INT = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64}
 _FLOAT = {"half": np.float16, "bfloat": ml_dtypes.bfloat16, "float": np.float32, "double": np.float64}
@@ -437,7 +438,12 @@ class Emulator:
                 return
             self._store(np.stack(values, 1), address, space, active)
         else:
-            if "bar.warp" in line:
+            if "cp.async.cg" in line:
+                to, source, count = (self.typed(x)[0] for x in _split(line[line.index("(") + 1 : -1]))
+                gpu_warps.copy(self, to, source, count, mask)
+                return
+            # Copies are done at once.
+            if "bar.warp" in line or "cp.async" in line:
                 return
             assert "barrier" in line, line
             blocks = mask.reshape(-1, self.threads)
@@ -461,6 +467,10 @@ class Emulator:
         assert found is not None, rhs
         ty, name, operands = found.groups()
         args = [self.typed(a)[0] for a in _split(operands)]
+        if "ldmatrix" in name:
+            return gpu_warps.load_fragments(self, args[0], mask, ".trans" in name)
+        if "mma.m16n8k16" in name:
+            return gpu_warps.multiply_fragments(args, "bf16" in name)
         if name.endswith("nctaid.x"):
             return np.full(self.count, self.programs, np.int32)
         if name.endswith("ctaid.x"):
