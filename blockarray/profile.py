@@ -60,7 +60,8 @@ class Profile:
             for s in profiler.summarise([*self.kernels, *self.copies])
         ]
         copies = f"{len(self.copies)} copies, " if self.copies else ""
-        lines.append(f"{self.launches} launches, {copies}{self.compiles} compilations ({self.compile_seconds * 1e3:.1f} ms)")
+        compiled = f"{self.compiles} compilations ({self.compile_seconds * 1e3:.1f} ms)"
+        lines.append(f"{self.launches} launches, {copies}{compiled}")
         return "\n".join(lines)
 
 
