@@ -139,12 +139,12 @@ class _Preparation:
         return _in_memory_order(node, inputs) if op.kind == "elementwise" else _with_inputs(node, inputs)
 
     # -- reductions ---------------------------------------------------------------------------------------------------
-    def _reduction(self, node: Expr, x: Expr) -> Expr:
+    def _reduction(self, node: Expr, x: Expr, lone: bool = False) -> Expr:
         op, axes = node.op, node.attrs
         if prod(x.shape) == 0:
             assert op.identity is not None
             return _filled(op.identity(dtypes.name(node.dtype)), node)
-        split = self._split(x.shape, axes, node in self.lone)
+        split = self._split(x.shape, axes, lone or node in self.lone)
         if split is None:
             return _with_inputs(node, (x,))
         axis, block = split
@@ -203,7 +203,7 @@ class _Preparation:
         both, join = ("logical_and", "any") if wide == dtypes.BOOL else ("multiply", "sum")
         product = Expr(TABLE[both], (a, b), None, shape, wide, 0)
         total = Expr(TABLE[join], (product,), (len(shape) - 1,), node.shape, wide, 0)
-        return _cast(self._reduction(total, product), node.dtype)
+        return _cast(self._reduction(total, product, lone=True), node.dtype)
 
     # -- writes -------------------------------------------------------------------------------------------------------
     def _write(self, node: Expr, inputs: tuple[Expr, ...], wanted: set[Expr]) -> Expr:

@@ -26,8 +26,11 @@ from .target import SYMBOL, Target
 HEADER = 4096
 #: Positions in a header: arrivals at barriers, blocks handed out.
 ARRIVALS, CLAIMS = 0, 128
-#: Panels of B up to which A is read where it lies.
-THIN = 2
+#: Columns of B up to which A is read where it lies: by rows that are consecutive in memory, or columns that are.
+THIN, THIN_UPRIGHT = 256, 128
+#: Steps of k in a block where A is read where it lies and its columns are consecutive: a line holds parts of several
+#: panels' rows, and must stay in the L1 cache until the last of them.
+UPRIGHT = 128
 #: Products of at most this many multiplications are done by one thread each, if there are many.
 SMALL = 1 << 24
 
@@ -69,14 +72,17 @@ class Gemm:
         e = Emitter(t, self.kernel, self.target, ())
         return e, e.size(self.tiles.m), e.size(self.tiles.n), e.size(self.tiles.k)
 
-    def _depth(self, t: Function, k: V) -> V:
+    def _depth(self, t: Function, n: V, k: V) -> V:
         """Steps of k in a block: equal blocks of at most kc, a multiple of 8."""
-        blocks = t.max(integer(1), t.ceildiv(k, self.kc))
+        most = integer(self.kc)
+        if self.tiles.upright:
+            most = t.select(self._thin(t, n), integer(UPRIGHT), most)
+        blocks = t.max(integer(1), t.ceildiv(k, most))
         return t.max(integer(8), t.round_up(t.ceildiv(k, blocks), 8))
 
     def _thin(self, t: Function, n: V) -> V:
         """Whether A is read so few times that packing all of it, or even packing it at all, does not pay."""
-        return t.cmp("sle", n, integer(THIN * self.tiles.tile.nr))
+        return t.cmp("sle", n, integer(THIN_UPRIGHT if self.tiles.upright else THIN))
 
     def _shares_a(self, t: Function, m: V, n: V) -> V:
         wide = t.bin("xor", self._thin(t, n), V("true", I1))
@@ -103,7 +109,7 @@ class Gemm:
         t = Function(f"{SYMBOL}_scratch", I64, {"args": PTR})
         _, m, n, k = self._sizes(t)
         tile = self.tiles.tile
-        shares_a, depth = self._shares_a(t, m, n), self._depth(t, k)
+        shares_a, depth = self._shares_a(t, m, n), self._depth(t, n, k)
         packed = t.mul(depth, self.own)
         rows = t.select(shares_a, t.round_up(m, tile.mr), integer(self.mc))
         columns = t.select(shares_a, integer(self.strip), t.min(t.round_up(n, tile.nr), integer(self.nc)))
@@ -153,7 +159,7 @@ class Gemm:
         _, m, n, k = self._sizes(t)
         tile, threads = self.tiles.tile, t["threads"]
         direct = self._thin(t, n) if self.tiles.direct is not None else V("false", I1)
-        shares_a, depth = self._shares_a(t, m, n), self._depth(t, k)
+        shares_a, depth = self._shares_a(t, m, n), self._depth(t, n, k)
         blocks = t.max(integer(1), t.ceildiv(k, depth))
         m_padded, n_padded = t.round_up(m, tile.mr), t.round_up(n, tile.nr)
 

@@ -23,6 +23,8 @@ from .target import Target
 #: Steps of k in a trip of the innermost loop, if a step is at most `BRIEF` ops an element.
 UNROLL = 4
 BRIEF = 6
+#: Sums that a narrow tile keeps of each row, joined in the end.
+CHAINS = 2
 #: Bytes of a cache line.
 LINE = 64
 #: Rows by which packing fetches ahead: its steps from row to row are too long for the hardware to foresee.
@@ -86,6 +88,11 @@ def _registers(register: Register) -> tuple[V, ...]:
     return (register,) if isinstance(register, V) else register
 
 
+def is_one(stride: ir.Value) -> bool:
+    """Whether a stride is the constant 1."""
+    return stride.op is not None and stride.op.name == "const" and stride.op.attrs["value"] == 1
+
+
 def _along_depth(side: Side, ops: Sequence[ir.Op]) -> bool:
     """Whether memory is consecutive along k rather than along the other dim."""
     votes = 0
@@ -93,7 +100,7 @@ def _along_depth(side: Side, ops: Sequence[ir.Op]) -> bool:
         if op.name == "load_view":
             _, _, *strides = op.operands
             for extent, stride in zip(op.result.type.extents, strides):
-                if stride.op is not None and stride.op.name == "const" and stride.op.attrs["value"] == 1:
+                if is_one(stride):
                     weight = len(op.result.type.extents)
                     votes += weight if extent == side.depth else -weight
     return votes > 0
@@ -150,8 +157,9 @@ class Tiles:
             row = ops.TABLE[root.attrs["kind"]]
             assert row.combine is not None and row.identity is not None
             self.combiner, self.identity = row.combine, row.identity(self.dtype)
-        #: The load that is all of A, if its rows lie in memory as a product can read them.
+        #: The load that is all of A, if a product can read it where it lies, and whether its columns are consecutive.
         self.direct = values[0][0].op if root.name == "dot" and self._as_in_memory(values[0][0]) else None
+        self.upright = self.direct is not None and not is_one(self.direct.operands[3])
         self.unroll = UNROLL if len(self.inner) <= BRIEF else 1
         self.a = self._side("gemm.pack_a", values[0], self.m, self.tile.mr)
         self.b = self._side("gemm.pack_b", values[1], self.n, self.tile.nr)
@@ -159,8 +167,7 @@ class Tiles:
     def _as_in_memory(self, a: ir.Value) -> bool:
         if a.op is None or a.op.name != "load_view" or len(a.type.extents) != 2:
             return False
-        rows = a.op.operands[3].op
-        consecutive = rows is not None and rows.name == "const" and rows.attrs["value"] == 1
+        consecutive = any(map(is_one, a.op.operands[2:4]))
         return consecutive and self.dtype in ("f32", "f64", "i32", "u32", "i64", "u64")
 
     def _side(self, name: str, values: tuple[ir.Value, ...], dim: str, panel: int) -> Side:
@@ -242,26 +249,30 @@ class Tiles:
         """Whether the loads along the side's dim are of consecutive elements, and the target has a mask for them."""
         for op in needed:
             if op.name == "load_view" and side.dim in op.result.type.extents:
-                stride = op.operands[2 + op.result.type.extents.index(side.dim)].op
+                stride = op.operands[2 + op.result.type.extents.index(side.dim)]
                 dtype = op.result.type.dtype
                 if dtype in dtypes.COMPLEX or dtypes.SIZE[dtype] not in self.target.masked:
                     return False
-                if stride is None or stride.name != "const" or stride.attrs["value"] != 1:
+                if not is_one(stride):
                     return False
         return True
 
     def _pack_masked(self, e: Emitter, side: Side, start: V) -> None:
         """Pack the positions from `start` on, a panel at a time, touching no others."""
         t, tile, panel, count = e.t, self.tile, side.panel, e.t["count"]
-        with t.for_(start, count, panel) as panels, t.for_(integer(0), t["kc"]) as ks:
-            position, first = t.add(t["k0"], ks.index), t.add(t["start"], panels.index)
-            to = t.at(t["to"], t.add(t.mul(panels.index, t["kc"]), t.mul(ks.index, panel)), side.bytes)
+        with t.for_(start, count, panel) as panels:
+            first, end = t.add(t["start"], panels.index), t.min(count, t.add(panels.index, integer(panel)))
+            masks = []
             for j in range(0, panel, tile.width):
                 lane = e.positions(t.add(panels.index, integer(j)), tile.width)
-                e.mask = t.cmp("slt", lane, t.splat(t.min(count, t.add(panels.index, integer(panel))), tile.width))
-                e.run(None, {side.dim: t.add(first, integer(j)), side.depth: position}, side.dim, tile.width)
-                for i, x in enumerate(self._parts(e, side, tile.width)):
-                    self._put(t, x, t.at(to, integer(i * panel + j), tile.size), min(tile.width, panel - j))
+                masks.append(t.cmp("slt", lane, t.splat(end, tile.width)))
+            with t.for_(integer(0), t["kc"]) as ks:
+                position = t.add(t["k0"], ks.index)
+                to = t.at(t["to"], t.add(t.mul(panels.index, t["kc"]), t.mul(ks.index, panel)), side.bytes)
+                for j, e.mask in zip(range(0, panel, tile.width), masks, strict=True):
+                    e.run(None, {side.dim: t.add(first, integer(j)), side.depth: position}, side.dim, tile.width)
+                    for i, x in enumerate(self._parts(e, side, tile.width)):
+                        self._put(t, x, t.at(to, integer(i * panel + j), tile.size), min(tile.width, panel - j))
         e.mask = None
 
     def _pack_depth(self, e: Emitter, side: Side, first: V, position: V, row: V) -> None:
@@ -323,13 +334,14 @@ class Tiles:
                 to = is_.carried[0]
                 row = t.add(t["m0"], is_.index)
                 rows = t.min(integer(tile.mr), t.sub(t["rows"], is_.index))
-                a = [t.at(t["a"], t.mul(is_.index, kc), self.a.bytes)]
-                stride = integer(self.a.parts * tile.mr)
+                a = t.at(t["a"], t.mul(is_.index, kc), self.a.bytes)
+                offsets, stride = None, integer(self.a.parts * tile.mr)
                 for op in loads:
                     # Rows past the end repeat the last one.
-                    inside = [t.min(integer(r), t.sub(rows, integer(1))) for r in range(tile.mr)]
-                    a = [e.address(op, {self.m: t.add(row, r), self.k: t["k0"]}) for r in inside]
-                    stride = e.scalar(op.operands[3])
+                    a = e.address(op, {self.m: row, self.k: t["k0"]})
+                    apart, stride = (e.scalar(x) for x in op.operands[2:4])
+                    last = t.sub(rows, integer(1))
+                    offsets = [t.mul(t.min(integer(r), last), apart) for r in range(tile.mr)]
                 with t.if_(t["last"]):
                     self._prefetch(e, row, column)
                 for line in range(0, tile.elements * size, LINE):
@@ -340,7 +352,7 @@ class Tiles:
                 ahead = t.at(b, t.add(panel, t.mul(quarter, t.div(panel, QUARTERS))))
 
                 def block(vectors: int) -> None:
-                    sums = self._accumulate(e, a, stride, b, kc, ahead, vectors)
+                    sums = self._accumulate(e, a, offsets, stride, b, kc, ahead, vectors)
                     per_row = tile.nr * tile.parts // tile.width
                     numbers = [r * per_row + v for r in range(tile.mr) for v in range(vectors)]
                     places = [t.at(to, integer(i * tile.width), size) for i in numbers]
@@ -375,11 +387,13 @@ class Tiles:
                     for j in (0, tile.nr - 1):
                         e.prefetch(op, {self.m: t.add(row, integer(r)), self.n: t.add(column, integer(j))})
 
-    def _accumulate(self, e: Emitter, rows: Sequence[V], stride: V, b: V, kc: V, ahead: V, per_row: int) -> list[V]:
+    def _accumulate(
+        self, e: Emitter, a: V, offsets: Sequence[V] | None, stride: V, b: V, kc: V, ahead: V, per_row: int
+    ) -> list[V]:
         """The products of two panels, row by row; within a row the real vectors, then the imaginary ones.
 
-        `rows` are the addresses of A's rows, or of its panel; steps of k are `stride` elements apart there.  Of the
-        panel of B, `per_row` vectors are used.
+        A's rows lie `offsets` elements behind `a`, or next to each other in a panel; steps of k are `stride` elements
+        apart there.  Of the panel of B, `per_row` vectors are used.
         """
         t, tile = e.t, self.tile
         zero = V("zeroinitializer", tile.vector)
@@ -387,13 +401,15 @@ class Tiles:
             (zero,) = _registers(constant(t, self.identity, e.dtype(self.root.result), tile.width))
         loads = self.b.parts * tile.nr // tile.width
         used = per_row if self.b.parts == 1 else loads
-        strides = [t.mul(stride, k) for k in range(self.unroll + 1)]
 
-        def element(k: int, r: int, part: int, a: V) -> V:
-            address = t.at(rows[r if len(rows) > 1 else 0], t.add(a, strides[k]), tile.size)
-            if len(rows) == 1:
-                address = t.at(address, integer(part * tile.mr + r), tile.size)
-            return t.load(address, tile.element, tile.size)
+        def element(a: V, r: int, part: int) -> V:
+            offset = integer(part * tile.mr + r) if offsets is None else offsets[r]
+            return t.load(t.at(a, offset, tile.size), tile.element, tile.size)
+
+        def advance(a: V, k: int) -> V:
+            a = t.at(a, t.mul(stride, k), tile.size)
+            # Opaque, or each of the elements of a trip would get a pointer of its own.
+            return t.op(f'call ptr asm "", "=r,0"({a})', PTR) if self.upright and offsets is not None else a
 
         def step(sums: Sequence[V], a: V, b: V, k: int) -> list[V]:
             sums, out = list(sums), []
@@ -402,7 +418,7 @@ class Tiles:
                 for v in range(used)
             ]
             for r in range(tile.mr):
-                x = [t.splat(element(k, r, i, a), tile.width) for i in range(self.a.parts)]
+                x = [t.splat(element(a, r, i), tile.width) for i in range(self.a.parts)]
                 row = sums[r * per_row : (r + 1) * per_row]
                 if self.root.name == "reduce":
                     out += [self._combine(e, x, bs[v::per_row], s) for v, s in enumerate(row)]
@@ -414,24 +430,29 @@ class Tiles:
                     out += [self._mac(t, t.fneg(x[1]), bs[1], real), self._mac(t, x[1], bs[0], imag)]
             return out
 
-        unroll = self.unroll
+        unroll, count = self.unroll, tile.mr * per_row
+        # One vector a row is too few chains of additions to hide their latency.
+        chains = min(CHAINS, unroll) if used * tile.parts == 1 else 1
         bulk = t.bin("and", kc, integer(-unroll))
-        with t.for_(integer(0), bulk, unroll, [integer(0), b, ahead, *[zero] * (tile.mr * per_row)]) as unrolled:
+        with t.for_(integer(0), bulk, unroll, [a, b, ahead, *[zero] * (count * chains)]) as unrolled:
             a, b, ahead, *sums = unrolled.carried
             fetched = unroll * tile.nr * self.b.bytes // QUARTERS
             for line in range(0, fetched, LINE):
                 t.prefetch(t.at(ahead, integer(line)), locality=2)
             for k in range(unroll):
-                sums = step(sums, a, b, k)
+                own = slice(k % chains * count, (k % chains + 1) * count)
+                sums[own] = step(sums[own], advance(a, k), b, k)
             b = t.at(b, integer(unroll * tile.nr), self.b.bytes)
-            unrolled.next = [t.add(a, strides[unroll]), b, t.at(ahead, integer(fetched)), *sums]
+            unrolled.next = [advance(a, unroll), b, t.at(ahead, integer(fetched)), *sums]
         a, b, _, *sums = unrolled.carried
+        while len(sums) > count:
+            sums = [self._sum(e, x, y) for x, y in zip(sums[count:], sums, strict=False)]
         if unroll == 1:
             return sums
         with t.for_(bulk, kc, 1, [a, b, *sums]) as rest:
             a, b, *sums = rest.carried
             sums = step(sums, a, b, 0)
-            rest.next = [t.add(a, strides[1]), t.at(b, integer(tile.nr), self.b.bytes), *sums]
+            rest.next = [advance(a, 1), t.at(b, integer(tile.nr), self.b.bytes), *sums]
         return rest.carried[2:]
 
     def _combine(self, e: Emitter, a: Sequence[V], b: Sequence[V], total: V) -> V:
