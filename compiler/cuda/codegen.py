@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
 from .. import dtypes
@@ -27,8 +28,8 @@ from .target import Target
 BARRIERS = frozenset(("reduce", "argreduce"))
 EFFECTS = frozenset(("store_view", "store_ptr", "check"))
 LOADS = frozenset(("load_view", "load_ptr"))
-#: Bytes of registers for loads in flight; more of them are left to where they are needed.
-IN_FLIGHT = 384
+#: Registers that a thread may have, of the block's file of so many, and those that it needs in any case.
+MOST_REGISTERS, REGISTER_FILE, FEW = 128, 1 << 16, 28
 
 #: Register numbers by dim.
 Point = Mapping[str, int]
@@ -281,7 +282,7 @@ class Codegen:
 
     def compute(self, ops: Sequence[Op], inside: tuple[str, ...]) -> None:
         """Emit ops: first what threads do together and loads, then the rest point by point."""
-        bytes_ = 0
+        room = self._room(ops)
         rest: list[Op] = []
         for k, op in enumerate(ops):
             if op.name in BARRIERS:
@@ -292,8 +293,8 @@ class Codegen:
             elif op.name == "load_view" and staging.is_crossing(self, op):
                 self._points(self._before(ops[:k], op), ())
                 staging.load_tile(self, op)
-            elif op.name in LOADS and bytes_ < IN_FLIGHT:
-                bytes_ += dtypes.SIZE[op.result.type.dtype] * len(list(self.points(op.result.type.extents)))
+            elif op.name in LOADS and (nbytes := self._bytes(op)) <= room:
+                room -= nbytes
                 self._points([*self._before(ops[:k], op), op], op.result.type.extents)
             else:
                 rest.append(op)
@@ -303,6 +304,18 @@ class Codegen:
         self._points(rest, extents)
         for op in rest:
             self.define(("all", op), True)
+
+    def _bytes(self, op: Op) -> int:
+        """Bytes of registers that hold a thread's elements of a tile."""
+        return dtypes.SIZE[op.result.type.dtype] * prod(
+            self.layout.splits[str(e)].registers for e in op.result.type.extents
+        )
+
+    def _room(self, ops: Sequence[Op]) -> int:
+        """Bytes of registers that are free for loads in flight, beside what the ops read that is there already."""
+        held = {v.op for op in ops for v in op.operands if v.op is not None and v.op not in ops}
+        free = min(MOST_REGISTERS, REGISTER_FILE // self.layout.threads) - FEW
+        return 4 * free - sum(self._bytes(op) for op in held if op.name != "broadcast")
 
     def _before(self, ops: Sequence[Op], op: Op) -> list[Op]:
         """Those of `ops` that `op` is computed from, and that are not computed yet."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..ir import Kernel, Op
 from ..llvm.convert import Register
 from ..llvm.text import V
-from .memory import at, i32, i64, load, parts, select, store
+from .memory import at, i32, i64, join, load, parts, select, store
 from .reduction import shuffle
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ STATE = 48
 TOTAL, END = 16, 32
 #: What is known of a program.
 HAS_TOTAL, HAS_END = 1, 2
+#: Lanes whose values are joined without asking whether there are so many.
+FOLDED = 8
 _WARP = "convergent nounwind"
 
 
@@ -116,15 +118,31 @@ class LookBack:
         offset = t.select(is_nearest, i64(END), i64(TOTAL))
         (value,) = load(t, at(t, state, offset), self.dtype, 1, t.bin("and", exists, t.cmp("ule", lane, nearest)))
         value = select(t, exists, value, first)
-        carry = shuffle(t, "idx", value, nearest)
-        for k in reversed(range(31)):
-            joined = self.join(carry, shuffle(t, "idx", value, i32(k)))
-            carry = select(t, t.cmp("ult", i32(k), nearest), joined, carry)
+        carry = self._fold(value, nearest)
         self._once(lambda: self._conclude(mine, carry, total, shared))
         t.br(done)
         t.label(done)
         code.barrier()
         return load(t, shared, self.dtype, 1)[0]
+
+    def _fold(self, value: Register, nearest: V) -> Register:
+        """The value of lane `nearest`, joined with those of the lanes before it, from the farthest on."""
+        t = self.code.t
+        carry = shuffle(t, "idx", value, nearest)
+        for first in reversed(range(0, 32, FOLDED)):
+            then, done = t.new_label("fold"), t.new_label("folded")
+            origin, before = t.block, carry
+            t.br_if(t.cmp("ugt", nearest, i32(first)), then, done)
+            t.label(then)
+            for k in reversed(range(first, min(first + FOLDED, 31))):
+                joined = self.join(carry, shuffle(t, "idx", value, i32(k)))
+                carry = select(t, t.cmp("ult", i32(k), nearest), joined, carry)
+            end = t.block
+            t.br(done)
+            t.label(done)
+            pairs = zip(parts(carry), parts(before), strict=True)
+            carry = join([t.phi(x.ty, (x, end), (y, origin)) for x, y in pairs])
+        return carry
 
     def _conclude(self, mine: V, carry: Register, total: Register, shared: V) -> None:
         self._publish(mine, self.join(carry, total), END, HAS_END)
