@@ -8,30 +8,38 @@ them, in any order, on any device.  The streams are not NumPy's.
 from __future__ import annotations
 
 import math
-import threading
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.random import SeedSequence
 
-from .array import Array, lazy
-from .compiler.draws import PER_BLOCK
-from .compiler.dtypes import NUMPY
-from .compiler.expr import Expr, broadcast, contiguous_strides, iota, node, scalar, view
-from .compiler.ops import TABLE
-from .creation import zeros
-from .dtypes import bool_, canonical, float32, float64, int32, int64, uint32, uint64
+from .array import Array
+from .creation import asarray, zeros
+from .dtypes import bool_, canonical, float64, int64, uint32, uint64
 from .elementwise import abs as absolute
 from .elementwise import cast_to, ceil, copysign, exp, expm1, floor, log, log1p, maximum, sqrt, tan, where
 from .linalg import matmul
 from .manipulation import broadcast_to, reshape, stack
-from .operands import as_array, broadcast_shapes, cast, shape_tuple
-from .runtime.device import Device, default_device
+from .operands import as_array, axis_index, broadcast_shapes, shape_tuple
+from .runtime.device import Device
 from .searching import argsort, searchsorted
 from .selection import take, take_along_axis
+from .streams import (
+    Call,
+    Philox,
+    anything,
+    below_one,
+    float_kind,
+    non_negative,
+    parameter,
+    poisson_rate,
+    positive,
+    positive_probability,
+    probability,
+    target,
+)
 
 __all__ = [
     "Generator", "Philox", "SeedSequence", "beta", "binomial", "choice", "default_rng", "exponential", "gamma",
@@ -41,73 +49,6 @@ __all__ = [
 
 #: Bounds up to this are drawn from 32 bits: larger ones would have to draw again too often.
 _NARROW = 1 << 24
-
-
-class Philox:
-    """The state of a generator: a key, a nonce, and the position in the sequence of blocks of 128 bits.
-
-    Parameters
-    ----------
-    seed : None, int, array_like of int, or SeedSequence
-        None takes entropy from the operating system.
-
-    Attributes
-    ----------
-    seed_seq : numpy.random.SeedSequence
-    state : dict
-        Assign one to return to it.
-    """
-
-    def __init__(self, seed: Any = None) -> None:
-        self.seed_seq = seed if isinstance(seed, SeedSequence) else SeedSequence(_plain(seed))
-        self._key, self._nonce = map(int, self.seed_seq.generate_state(2, np.uint64))
-        self._block = 0
-        self.lock = threading.Lock()
-
-    def take(self, blocks: int) -> tuple[int, int, int]:
-        """Move `blocks` on; where they begin, as (block, nonce, key)."""
-        with self.lock:
-            block = self._block
-            self._block = (block + blocks) % 2**64
-            return block, self._nonce, self._key
-
-    def advance(self, delta: int) -> Philox:
-        """Move on by a number of blocks, as if they had been drawn."""
-        self.take(int(delta))
-        return self
-
-    def spawn(self, n_children: int) -> list[Philox]:
-        """New, independent ones."""
-        return [Philox(s) for s in self.seed_seq.spawn(n_children)]
-
-    @property
-    def state(self) -> dict[str, Any]:
-        with self.lock:
-            state = {"block": self._block, "nonce": self._nonce, "key": self._key}
-        return {"bit_generator": "Philox", "state": state}
-
-    @state.setter
-    def state(self, value: dict[str, Any]) -> None:
-        if not isinstance(value, dict):
-            raise TypeError("state must be a dict")
-        if value.get("bit_generator") != "Philox":
-            raise ValueError("state must be for a Philox RNG")
-        inner = value["state"]
-        with self.lock:
-            self._block, self._nonce, self._key = (int(inner[k]) for k in ("block", "nonce", "key"))
-
-    def __reduce__(self) -> Any:
-        return _restored, (self.seed_seq, self.state)
-
-
-def _restored(seed_seq: SeedSequence, state: dict[str, Any]) -> Philox:
-    result = Philox(seed_seq)
-    result.state = state
-    return result
-
-
-def _plain(x: Any) -> Any:
-    return np.asarray(x) if isinstance(x, Array) else x
 
 
 def default_rng(seed: Any = None) -> Generator:
@@ -123,134 +64,6 @@ def default_rng(seed: Any = None) -> Generator:
     Generator
     """
     return seed if isinstance(seed, Generator) else Generator(seed if isinstance(seed, Philox) else Philox(seed))
-
-
-# -- parameters -------------------------------------------------------------------------------------------------------
-#: Raises what NumPy raises of a parameter's name and values.  An Array's values are not looked at: a bad one gives NaN.
-Check = Callable[[str, np.ndarray], None]
-
-
-def _any(name: str, x: np.ndarray) -> None:
-    pass
-
-
-def _require(ok: Callable[[np.ndarray], Any], message: str) -> Check:
-    """ok of an array of values; {0} in the message is the name, {1} says that there is a NaN."""
-
-    def check(name: str, x: np.ndarray) -> None:
-        if not np.all(ok(x)):
-            raise ValueError(message.format(name, "contains NaNs" if x.ndim else "is NaN"))
-
-    return check
-
-
-_non_negative = _require(lambda x: ~np.signbit(x) | np.isnan(x), "{0} < 0")
-_positive = _require(lambda x: ~(x <= 0), "{0} <= 0")
-_probability = _require(lambda x: (x >= 0) & (x <= 1), "{0} < 0, {0} > 1 or {0} {1}")
-_positive_probability = _require(lambda x: (x > 0) & (x <= 1), "{0} <= 0, {0} > 1 or {0} contains NaNs")
-_below_one = _require(lambda x: (x >= 0) & (x < 1), "{0} < 0, {0} >= 1 or {0} {1}")
-_above_one = _require(lambda x: x > 1, "{0} <= 1 or {0} {1}")
-_rate = _require(lambda x: x >= 0, "{0} < 0 or {0} {1}")
-#: The largest mean whose counts fit an int64 with room to spare.
-_MOST = np.iinfo(np.int64).max - 10 * math.sqrt(np.iinfo(np.int64).max)
-
-
-def _poisson_rate(name: str, x: np.ndarray) -> None:
-    _rate(name, x)
-    if np.any(x > _MOST):
-        raise ValueError(f"{name} value too large")
-
-
-def _parameter(name: str, value: Any, check: Check, dtype: np.dtype, whole: bool = False) -> Any:
-    """A Python float, or an Array of `dtype`."""
-    if isinstance(value, Array):
-        return cast_to(floor(value) if whole and value.dtype.kind == "f" else value, dtype)
-    x = np.asarray(float(value) if np.ndim(value) == 0 else value, np.float64)
-    x = np.trunc(x) if whole else x
-    check(name, x)
-    return as_array(x.astype(dtype)) if x.ndim else float(x)
-
-
-def _kind(dtype: Any, name: str) -> np.dtype:
-    dtype = np.dtype(dtype)
-    if dtype not in (np.float64, np.float32):
-        raise TypeError(f"Unsupported dtype {dtype!r} for {name}")
-    return canonical(dtype)
-
-
-@dataclass(slots=True)
-class _Call:
-    """One call of a method: what it draws has this shape and floating-point type."""
-
-    stream: Philox
-    shape: tuple[int, ...]
-    #: Whether NumPy would return a scalar.
-    bare: bool
-    dtype: np.dtype
-    device: Device
-
-    def draw(self, name: str, out: np.dtype, *parameters: Any) -> Array:
-        """An op of `compiler/draws.py`, at counters that no other draw has."""
-        n = math.prod(self.shape)
-        if not n:
-            return zeros(self.shape, out, device=self.device)
-        blocks = self.stream.take(-(-n // PER_BLOCK.get(name, 1)))
-        index = view(iota(n, self.device), 0, contiguous_strides(self.shape), self.shape)
-        place = (cast(index, uint64), *(scalar(x, uint64) for x in blocks))
-        kinds = [NUMPY[d] for types, made in TABLE[name].types if NUMPY[made] == out for d in types[4:]]
-        rest = (self._operand(x, kind) for x, kind in zip(parameters, kinds, strict=True))
-        return lazy(node(TABLE[name], (*place, *rest), None, self.shape, out))
-
-    def _operand(self, x: Any, dtype: np.dtype) -> Expr:
-        return broadcast(cast(x._read(), dtype), self.shape) if isinstance(x, Array) else scalar(x, dtype)
-
-    def unit(self) -> Array:
-        """In [0, 1)."""
-        return self._number(self.bits())
-
-    def tail(self) -> Array:
-        """Of either sign, uniform between -1/2 and 1/2 and fine near zero: the distance to the nearer end of [0, 1]."""
-        return self._number(cast_to(self.bits(), int32 if self.dtype == float32 else int64))
-
-    def bits(self) -> Array:
-        return self.draw("philox32", uint32) if self.dtype == float32 else self.draw("philox64", uint64)
-
-    def _number(self, bits: Array) -> Array:
-        return lazy(node(TABLE["fraction"], (bits._read(),), None, self.shape, self.dtype))
-
-    def normal(self) -> Array:
-        return lazy(node(TABLE["normal_tail"], (self.tail()._read(),), None, self.shape, self.dtype))
-
-    def exponential(self) -> Array:
-        return 0.0 - log(2.0 * absolute(self.tail()))
-
-    def fine_exponential(self) -> Array:
-        """Accurate near zero too."""
-        t = self.tail()
-        p = absolute(t)
-        return where(t > 0, 0.0 - log(p), 0.0 - log1p(-p))
-
-    def gamma(self, shape: Any) -> Array:
-        """Below shape 1 by way of shape + 1."""
-        if not isinstance(shape, Array):
-            if shape == 0:
-                return zeros(self.shape, self.dtype, device=self.device)
-            if not shape < 1:
-                return self.draw("gamma", self.dtype, shape)
-        small = as_array(shape) < 1
-        boosted = self.draw("gamma", self.dtype, where(small, shape + 1.0, shape))
-        factor = exp(-(self.exponential() / shape))
-        return cast_to(boosted * where(small, factor, 1.0), self.dtype)
-
-    def chisquare(self, df: Any) -> Array:
-        return 2.0 * self.gamma(df / 2.0)
-
-    def poisson(self, lam: Any) -> Array:
-        return cast_to(self.draw("poisson", float64, lam), self.dtype)
-
-    def result(self, x: Array, dtype: np.dtype | None = None) -> Any:
-        x = cast_to(x, dtype or self.dtype)
-        return x.item() if self.bare else x
 
 
 # -- the generator ----------------------------------------------------------------------------------------------------
@@ -287,9 +100,10 @@ class Generator:
         return f"Generator(Philox) at 0x{id(self):X}"
 
     def _call(self, size: Any, dtype: Any, device: Any, *parameters: Any, name: str = "random") -> Any:
-        """A _Call, followed by the parameters; each of these comes as (name, value, check[, whether it is whole])."""
-        kind = _kind(dtype, name)
-        values = [_parameter(p[0], p[1], p[2], kind, *p[3:]) for p in parameters]
+        """A Call, followed by the parameters; each of these comes as (name, value, check[, whether it is whole])."""
+        kind = float_kind(dtype, name)
+        place = target(device, (p[1] for p in parameters))
+        values = [parameter(p[0], p[1], p[2], kind, place, whole=len(p) > 3) for p in parameters]
         arrays = [v for v in values if isinstance(v, Array)]
         shape = broadcast_shapes(*(a.shape for a in arrays))
         if size is not None:
@@ -297,7 +111,7 @@ class Generator:
             if broadcast_shapes(given, shape) != given:
                 raise ValueError(f"Output size {given} is not compatible with broadcast dimensions of inputs {shape}.")
             shape = given
-        call = _Call(self._bit_generator, shape, size is None and not arrays, kind, _place(device, arrays))
+        call = Call(self._bit_generator, shape, size is None and not arrays, kind, place)
         return (call, *values) if values else call
 
     # -- numbers in an interval ---------------------------------------------------------------------------------------
@@ -309,7 +123,9 @@ class Generator:
         self, low: Any = 0.0, high: Any = 1.0, size: Any = None, *, dtype: Any = np.float64, device: Any = None
     ) -> Any:
         """Uniform numbers in [low, high)."""
-        call, low, high = self._call(size, dtype, device, ("low", low, _any), ("high", high, _any), name="uniform")
+        call, low, high = self._call(
+            size, dtype, device, ("low", low, anything), ("high", high, anything), name="uniform"
+        )
         if not isinstance(low, Array) and not isinstance(high, Array):
             if not math.isfinite(high - low):
                 raise OverflowError("high - low range exceeds valid bounds")
@@ -333,12 +149,12 @@ class Generator:
         """
         to = _integer(dtype)
         low, high = (0, low) if high is None else (low, high)
-        arrays = [x for x in (low, high) if isinstance(x, Array)]
-        if arrays or np.ndim(low) or np.ndim(high):
-            return self._integers_between(low, high, size, to, endpoint, _place(device, arrays))
+        if isinstance(low, Array) or isinstance(high, Array) or np.ndim(low) or np.ndim(high):
+            return self._integers_between(low, high, size, to, endpoint, target(device, (low, high)))
         low, high = int(low), int(high) - (not endpoint)
-        call = _Call(self._bit_generator, *_sized(size), float64, _place(device, ()))
-        if size is None or math.prod(call.shape):
+        call = Call(self._bit_generator, *_sized(size), float64, target(device, ()))
+        least, most = _range(to)
+        if not least <= low <= high <= most and (size is None or math.prod(call.shape)):
             _check_bounds(np.asarray(low, object), np.asarray(high, object), to, endpoint)
         count = high - low + 1
         if to == bool_:
@@ -373,10 +189,11 @@ class Generator:
         for x in plain:
             if not isinstance(x, Array):
                 # Beyond int64, as one past the largest of an unsigned type is, an end wraps around.
-                x = as_array(np.vectorize(lambda v: int(v) % 2**64, otypes=[np.uint64])(x) if x.size else x)
+                x = np.vectorize(lambda v: int(v) % 2**64, otypes=[np.uint64])(x) if x.size else x
+                x = asarray(x, device=device)
             ends.append(cast_to(cast_to(x, int64) if x.dtype.kind != "u" else x, uint64))
         first, last = ends
-        call = _Call(self._bit_generator, shape, False, float64, device)
+        call = Call(self._bit_generator, shape, False, float64, device)
         result = call.draw("bounded64", uint64, last - first + uint64.type(1) if endpoint else last - first) + first
         return result != 0 if to == bool_ else cast_to(result, to)
 
@@ -396,14 +213,14 @@ class Generator:
         self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, dtype: Any = np.float64, device: Any = None
     ) -> Any:
         """Normal deviates of mean `loc` and standard deviation `scale`."""
-        call, loc, scale = self._call(size, dtype, device, ("loc", loc, _any), ("scale", scale, _non_negative))
+        call, loc, scale = self._call(size, dtype, device, ("loc", loc, anything), ("scale", scale, non_negative))
         return call.result(loc + scale * call.normal())
 
     def lognormal(
         self, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None, *, dtype: Any = np.float64, device: Any = None
     ) -> Any:
         """Exponentials of normal deviates."""
-        call, mean, sigma = self._call(size, dtype, device, ("mean", mean, _any), ("sigma", sigma, _non_negative))
+        call, mean, sigma = self._call(size, dtype, device, ("mean", mean, anything), ("sigma", sigma, non_negative))
         return call.result(exp(mean + sigma * call.normal()))
 
     def standard_exponential(
@@ -415,14 +232,14 @@ class Generator:
 
     def exponential(self, scale: Any = 1.0, size: Any = None, *, dtype: Any = np.float64, device: Any = None) -> Any:
         """Exponential deviates of mean `scale`."""
-        call, scale = self._call(size, dtype, device, ("scale", scale, _non_negative))
+        call, scale = self._call(size, dtype, device, ("scale", scale, non_negative))
         return call.result(scale * call.exponential())
 
     def laplace(
         self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, dtype: Any = np.float64, device: Any = None
     ) -> Any:
         """Double exponential deviates."""
-        call, loc, scale = self._call(size, dtype, device, ("loc", loc, _any), ("scale", scale, _non_negative))
+        call, loc, scale = self._call(size, dtype, device, ("loc", loc, anything), ("scale", scale, non_negative))
         t = call.tail()
         return call.result(loc + scale * copysign(log(2.0 * absolute(t)), t))
 
@@ -430,7 +247,7 @@ class Generator:
         self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, dtype: Any = np.float64, device: Any = None
     ) -> Any:
         """Logistic deviates."""
-        call, loc, scale = self._call(size, dtype, device, ("loc", loc, _any), ("scale", scale, _non_negative))
+        call, loc, scale = self._call(size, dtype, device, ("loc", loc, anything), ("scale", scale, non_negative))
         t = call.tail()
         p = absolute(t)
         return call.result(loc + scale * copysign(log((1.0 - p) / p), t))
@@ -439,7 +256,7 @@ class Generator:
         self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, dtype: Any = np.float64, device: Any = None
     ) -> Any:
         """Gumbel deviates: the limit of the largest of many."""
-        call, loc, scale = self._call(size, dtype, device, ("loc", loc, _any), ("scale", scale, _non_negative))
+        call, loc, scale = self._call(size, dtype, device, ("loc", loc, anything), ("scale", scale, non_negative))
         return call.result(loc - scale * log(call.fine_exponential()))
 
     def standard_cauchy(self, size: Any = None, *, dtype: Any = np.float64, device: Any = None) -> Any:
@@ -449,29 +266,29 @@ class Generator:
 
     def rayleigh(self, scale: Any = 1.0, size: Any = None, *, dtype: Any = np.float64, device: Any = None) -> Any:
         """Rayleigh deviates: the length of a vector of two normal deviates."""
-        call, scale = self._call(size, dtype, device, ("scale", scale, _non_negative))
+        call, scale = self._call(size, dtype, device, ("scale", scale, non_negative))
         return call.result(scale * sqrt(2.0 * call.exponential()))
 
     def weibull(self, a: Any, size: Any = None, *, dtype: Any = np.float64, device: Any = None) -> Any:
         """Weibull deviates of shape `a`."""
-        call, a = self._call(size, dtype, device, ("a", a, _non_negative))
+        call, a = self._call(size, dtype, device, ("a", a, non_negative))
         return call.result(where(as_array(a) == 0, 0.0, call.exponential() ** (1.0 / as_array(a))))
 
     def pareto(self, a: Any, size: Any = None, *, dtype: Any = np.float64, device: Any = None) -> Any:
         """Pareto II (Lomax) deviates of shape `a`."""
-        call, a = self._call(size, dtype, device, ("a", a, _positive))
+        call, a = self._call(size, dtype, device, ("a", a, positive))
         return call.result(expm1(call.exponential() / a))
 
     def power(self, a: Any, size: Any = None, *, dtype: Any = np.float64, device: Any = None) -> Any:
         """Numbers in [0, 1] with density a x**(a - 1)."""
-        call, a = self._call(size, dtype, device, ("a", a, _positive))
+        call, a = self._call(size, dtype, device, ("a", a, positive))
         return call.result(exp(-(call.exponential() / a)))
 
     def triangular(
         self, left: Any, mode: Any, right: Any, size: Any = None, *, dtype: Any = np.float64, device: Any = None
     ) -> Any:
         """Numbers in [left, right] with a density that rises linearly to `mode` and falls again."""
-        ends = (("left", left, _any), ("mode", mode, _any), ("right", right, _any))
+        ends = (("left", left, anything), ("mode", mode, anything), ("right", right, anything))
         call, left, mode, right = self._call(size, dtype, device, *ends)
         if not any(isinstance(x, Array) for x in (left, mode, right)):
             if left > mode:
@@ -487,7 +304,7 @@ class Generator:
 
     def wald(self, mean: Any, scale: Any, size: Any = None, *, dtype: Any = np.float64, device: Any = None) -> Any:
         """Inverse Gaussian deviates."""
-        call, mean, scale = self._call(size, dtype, device, ("mean", mean, _positive), ("scale", scale, _positive))
+        call, mean, scale = self._call(size, dtype, device, ("mean", mean, positive), ("scale", scale, positive))
         y = call.normal()
         # The smaller root of a quadratic equation, written so that nothing cancels.
         y = mean * y * y / (2.0 * scale)
@@ -496,7 +313,7 @@ class Generator:
 
     def vonmises(self, mu: Any, kappa: Any, size: Any = None, *, dtype: Any = np.float64, device: Any = None) -> Any:
         """Angles in [-pi, pi] around `mu` with concentration `kappa`."""
-        call, mu, kappa = self._call(size, dtype, device, ("mu", mu, _any), ("kappa", kappa, _non_negative))
+        call, mu, kappa = self._call(size, dtype, device, ("mu", mu, anything), ("kappa", kappa, non_negative))
         angle = mu + call.draw("vonmises", float64, kappa)
         return call.result(angle - 2.0 * math.pi * floor((angle + math.pi) / (2.0 * math.pi)))
 
@@ -505,37 +322,37 @@ class Generator:
         self, shape: Any, size: Any = None, dtype: Any = np.float64, out: Any = None, *, device: Any = None
     ) -> Any:
         """Gamma deviates of scale 1."""
-        make = lambda size: self._call(size, dtype, device, ("shape", shape, _non_negative), name="standard_gamma")
+        make = lambda size: self._call(size, dtype, device, ("shape", shape, non_negative), name="standard_gamma")
         return _into(out, size, dtype, make, lambda call, a: call.gamma(a))
 
     def gamma(
         self, shape: Any, scale: Any = 1.0, size: Any = None, *, dtype: Any = np.float64, device: Any = None
     ) -> Any:
         """Gamma deviates."""
-        given = ("shape", shape, _non_negative), ("scale", scale, _non_negative)
+        given = ("shape", shape, non_negative), ("scale", scale, non_negative)
         call, shape, scale = self._call(size, dtype, device, *given)
         return call.result(scale * call.gamma(shape))
 
     def chisquare(self, df: Any, size: Any = None, *, dtype: Any = np.float64, device: Any = None) -> Any:
         """Sums of squares of `df` normal deviates."""
-        call, df = self._call(size, dtype, device, ("df", df, _positive))
+        call, df = self._call(size, dtype, device, ("df", df, positive))
         return call.result(call.chisquare(df))
 
     def noncentral_chisquare(
         self, df: Any, nonc: Any, size: Any = None, *, dtype: Any = np.float64, device: Any = None
     ) -> Any:
         """Noncentral chi-square deviates."""
-        call, df, nonc = self._call(size, dtype, device, ("df", df, _positive), ("nonc", nonc, _non_negative))
+        call, df, nonc = self._call(size, dtype, device, ("df", df, positive), ("nonc", nonc, non_negative))
         return call.result(call.chisquare(df + 2.0 * call.poisson(nonc / 2.0)))
 
     def standard_t(self, df: Any, size: Any = None, *, dtype: Any = np.float64, device: Any = None) -> Any:
         """Student's t with `df` degrees of freedom."""
-        call, df = self._call(size, dtype, device, ("df", df, _positive))
+        call, df = self._call(size, dtype, device, ("df", df, positive))
         return call.result(call.normal() / sqrt(call.chisquare(df) / df))
 
     def f(self, dfnum: Any, dfden: Any, size: Any = None, *, dtype: Any = np.float64, device: Any = None) -> Any:
         """F deviates: ratios of mean squares."""
-        call, n, m = self._call(size, dtype, device, ("dfnum", dfnum, _positive), ("dfden", dfden, _positive))
+        call, n, m = self._call(size, dtype, device, ("dfnum", dfnum, positive), ("dfden", dfden, positive))
         return call.result((call.chisquare(n) * m) / (call.chisquare(m) * n))
 
     def noncentral_f(
@@ -549,14 +366,14 @@ class Generator:
         device: Any = None,
     ) -> Any:
         """Noncentral F deviates."""
-        given = ("dfnum", dfnum, _positive), ("dfden", dfden, _positive), ("nonc", nonc, _non_negative)
+        given = ("dfnum", dfnum, positive), ("dfden", dfden, positive), ("nonc", nonc, non_negative)
         call, n, m, nonc = self._call(size, dtype, device, *given)
         top = call.chisquare(n + 2.0 * call.poisson(nonc / 2.0))
         return call.result((top * m) / (call.chisquare(m) * n))
 
     def beta(self, a: Any, b: Any, size: Any = None, *, dtype: Any = np.float64, device: Any = None) -> Any:
         """Beta deviates."""
-        call, a, b = self._call(size, dtype, device, ("a", a, _positive), ("b", b, _positive))
+        call, a, b = self._call(size, dtype, device, ("a", a, positive), ("b", b, positive))
         # The ratio of logarithms, since gamma deviates of tiny shape underflow.
         x, y = (_log_gamma(call, p) for p in (a, b))
         top = maximum(x, y)
@@ -568,7 +385,7 @@ class Generator:
         if np.ndim(alpha) != 1:
             raise ValueError("alpha must be a 1-d sequence" if np.ndim(alpha) else "object of too small depth")
         shape = (*(() if size is None else shape_tuple(size)), len(alpha))
-        call, alpha = self._call(shape, dtype, device, ("alpha", alpha, _non_negative))
+        call, alpha = self._call(shape, dtype, device, ("alpha", alpha, non_negative))
         x = _log_gamma(call, alpha)
         x = exp(x - x.max(axis=-1, keepdims=True))
         return call.result(x / x.sum(axis=-1, keepdims=True))
@@ -589,7 +406,8 @@ class Generator:
             raise ValueError("method must be one of {'eigh', 'svd', 'cholesky'}")
         if check_valid not in ("warn", "raise", "ignore"):
             raise ValueError("check_valid must equal 'warn', 'raise', or 'ignore'")
-        centre, cov = as_array(mean), np.asarray(cov, np.float64)
+        place = target(device, (mean, cov))
+        centre, cov = asarray(mean, float64, device=place), np.asarray(cov, np.float64)
         if centre.ndim != 1:
             raise ValueError("mean must be 1 dimensional")
         if cov.ndim != 2 or cov.shape[0] != cov.shape[1]:
@@ -598,34 +416,34 @@ class Generator:
             raise ValueError("mean and cov must have same length")
         factor = _factor(cov, method, check_valid, tol)
         given = () if size is None else shape_tuple(size)
-        call = self._call((math.prod(given), len(cov)), float64, device)
-        result = matmul(call.normal(), as_array(factor)) + cast_to(centre, float64)
+        call = self._call((math.prod(given), len(cov)), float64, place)
+        result = matmul(call.normal(), asarray(factor, device=place)) + centre
         return reshape(result, (*given, len(cov)))
 
     # -- counts -------------------------------------------------------------------------------------------------------
     def poisson(self, lam: Any = 1.0, size: Any = None, *, device: Any = None) -> Any:
         """Counts of independent events of which `lam` are expected."""
-        call, lam = self._call(size, float64, device, ("lam", lam, _poisson_rate))
+        call, lam = self._call(size, float64, device, ("lam", lam, poisson_rate))
         return call.result(call.poisson(lam), int64)
 
     def binomial(self, n: Any, p: Any, size: Any = None, *, device: Any = None) -> Any:
         """Successes in `n` trials, each of probability `p`."""
-        call, n, p = self._call(size, float64, device, ("n", n, _non_negative, True), ("p", p, _probability))
+        call, n, p = self._call(size, float64, device, ("n", n, non_negative, True), ("p", p, probability))
         return call.result(_successes(call, n, p), int64)
 
     def geometric(self, p: Any, size: Any = None, *, device: Any = None) -> Any:
         """Trials up to the first success."""
-        call, p = self._call(size, float64, device, ("p", p, _positive_probability))
+        call, p = self._call(size, float64, device, ("p", p, positive_probability))
         return call.result(maximum(ceil(call.fine_exponential() / -log1p(-as_array(p))), 1.0), int64)
 
     def negative_binomial(self, n: Any, p: Any, size: Any = None, *, device: Any = None) -> Any:
         """Failures before `n` successes."""
-        call, n, p = self._call(size, float64, device, ("n", n, _positive), ("p", p, _positive_probability))
+        call, n, p = self._call(size, float64, device, ("n", n, positive), ("p", p, positive_probability))
         return call.result(call.poisson(call.gamma(n) * ((1.0 - p) / p)), int64)
 
     def logseries(self, p: Any, size: Any = None, *, device: Any = None) -> Any:
         """Counts with probabilities in proportion to p**k / k."""
-        call, p = self._call(size, float64, device, ("p", p, _below_one))
+        call, p = self._call(size, float64, device, ("p", p, below_one))
         # Kemp, "Efficient generation of logarithmically distributed pseudo-random variables" (1981).
         v = call.unit()
         q = -expm1(log1p(-as_array(p)) * (1.0 - call.unit()))
@@ -643,17 +461,17 @@ class Generator:
             raise ValueError("sum(pvals[:-1]) > 1.0")
         trials = np.asarray(n, np.int64)
         shape = np.broadcast_shapes(trials.shape, p.shape[:-1])
-        call, left = self._call(shape if size is None else size, float64, device, ("n", trials, _non_negative, True))
+        call, left = self._call(shape if size is None else size, float64, device, ("n", trials, non_negative, True))
         if broadcast_shapes(call.shape, shape) != call.shape:
             raise ValueError(f"Output size {call.shape} is not compatible with broadcast dimensions of inputs {shape}.")
-        left = as_array(left)
+        left = asarray(left, device=call.device)
         # Each way's share of the trials that the ways before it have left.
         rest = np.cumsum(p[..., ::-1], -1)[..., ::-1]
         share = np.divide(p, rest, out=np.zeros_like(p), where=rest > 0)
         counts = []
         for k in range(p.shape[-1]):
             last = k == p.shape[-1] - 1
-            count = left if last else _successes(call, left, as_array(np.clip(share[..., k], 0, 1)))
+            count = left if last else _successes(call, left, asarray(np.clip(share[..., k], 0, 1), device=call.device))
             counts.append(broadcast_to(count, call.shape))
             left = left - count
         return cast_to(stack(counts, axis=-1), int64) if counts else zeros((*call.shape, 0), int64)
@@ -674,7 +492,7 @@ class Generator:
         whole = np.ndim(a) == 0
         if whole and not isinstance(_item(a), int | np.integer):
             raise ValueError(f"a must be a sequence or an integer, not {type(a)}")
-        items = None if whole else as_array(a)
+        items = None if whole else asarray(a, device=target(device, (a,)))
         n = int(_item(a)) if items is None else items.shape[axis]
         shape = () if size is None else shape_tuple(size)
         count = math.prod(shape)
@@ -685,7 +503,7 @@ class Generator:
                 else "a cannot be empty unless no samples are taken"
             )
         weights = None if p is None else _weights(p, n)
-        place = _place(device, [] if items is None else [items])
+        place = target(device, (a,))
         if replace:
             if weights is None:
                 picked = self.integers(0, n, size=shape, device=place) if count else zeros(shape, int64, device=place)
@@ -693,7 +511,7 @@ class Generator:
                 edges = np.cumsum(weights)
                 # Of equal edges the last: what has no weight is not picked.
                 u = self.random(shape, device=place)
-                picked = searchsorted(as_array(edges / edges[-1]), u, side="right")
+                picked = searchsorted(asarray(edges / edges[-1], device=place), u, side="right")
         else:
             if count > n:
                 raise ValueError("Cannot take a larger sample than population when replace is False")
@@ -705,7 +523,7 @@ class Generator:
                     raise ValueError("Fewer non-zero entries in p than size")
                 with np.errstate(divide="ignore"):
                     # The first arrivals of processes with these rates.
-                    keys = call.exponential() * as_array(1 / weights)
+                    keys = call.exponential() * asarray(1 / weights, device=place)
             picked = reshape(argsort(keys)[:count], shape)
         result = cast_to(picked, int64) if items is None else take(items, picked, axis=axis)
         if size is not None or result.ndim:
@@ -715,12 +533,9 @@ class Generator:
     def permutation(self, x: Any, axis: int = 0, *, device: Any = None) -> Array:
         """The elements in random order along an axis; range(x) if x is an integer."""
         if isinstance(x, int | np.integer):
-            return self._order(max(int(x), 0), _place(device, ()))
-        a = as_array(x)
-        n = a.shape[axis if axis >= 0 else axis + a.ndim] if -a.ndim <= axis < a.ndim else None
-        if n is None:
-            raise np.exceptions.AxisError(axis, a.ndim)
-        return take(a, self._order(n, a.device if device is None else Device(device)), axis=axis)
+            return self._order(max(int(x), 0), target(device, ()))
+        a = asarray(x, device=target(device, (x,)))
+        return take(a, self._order(a.shape[axis_index(axis, a.ndim)], a.device), axis=axis)
 
     def _order(self, n: int, device: Device) -> Array:
         """0, 1, ... n - 1 in random order."""
@@ -757,12 +572,6 @@ class Generator:
 
 
 # -- helpers ----------------------------------------------------------------------------------------------------------
-def _place(device: Any, operands: Any) -> Device:
-    if device is not None:
-        return Device(device)
-    return next((a.device for a in operands), None) or default_device()
-
-
 def _sized(size: Any) -> tuple[tuple[int, ...], bool]:
     return (() if size is None else shape_tuple(size)), size is None
 
@@ -803,9 +612,14 @@ def _integer(dtype: Any) -> np.dtype:
     return canonical(dtype)
 
 
+@cache
+def _range(dtype: np.dtype) -> tuple[int, int]:
+    return (0, 1) if dtype == bool_ else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+
+
 def _check_bounds(low: np.ndarray, last: np.ndarray, dtype: np.dtype, endpoint: bool) -> None:
     """`last` is the largest integer wanted; both hold Python integers."""
-    least, most = (0, 1) if dtype == bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    least, most = _range(dtype)
     if np.any(low < least):
         raise ValueError(f"low is out of bounds for {dtype}")
     if np.any(last > most):
@@ -816,7 +630,7 @@ def _check_bounds(low: np.ndarray, last: np.ndarray, dtype: np.dtype, endpoint: 
         raise ValueError(f"high {sign} 0" if zero else f"low {sign} high")
 
 
-def _log_gamma(call: _Call, shape: Any) -> Array:
+def _log_gamma(call: Call, shape: Any) -> Array:
     """Logarithms of gamma deviates, which are finite even where the deviates are not above 0."""
     a = as_array(shape)
     small = a < 1
@@ -824,7 +638,7 @@ def _log_gamma(call: _Call, shape: Any) -> Array:
     return cast_to(boosted - where(small, call.exponential() / a, 0.0), call.dtype)
 
 
-def _successes(call: _Call, n: Any, p: Any) -> Array:
+def _successes(call: Call, n: Any, p: Any) -> Array:
     """Binomial counts, as floats: of whichever of success and failure is rarer."""
     if isinstance(p, Array):
         often = p > 0.5

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import fake_gpu
 from tests.support import compiles, evaluate, host, needs_lazy, xp
 
 pytestmark = needs_lazy
@@ -117,3 +118,26 @@ def test_threads_share_a_generator() -> None:
         w.join()
     values = np.concatenate([host(x) for x in found])
     assert len(np.unique(values)) == len(values) == 4000
+
+
+def test_devices(pytestconfig: pytest.Config) -> None:
+    calls = [
+        lambda r, d: r.random(9, device=d), lambda r, d: r.integers(9, size=9, device=d),
+        lambda r, d: r.integers([1, 2], [5, 9], device=d), lambda r, d: r.normal([0, 1], [1, 2], device=d),
+        lambda r, d: r.normal(xp.asarray([0.0, 1.0], device=d)), lambda r, d: r.choice([3, 4, 5], 4, device=d),
+        lambda r, d: r.choice(3, 4, p=[0.2, 0.3, 0.5], device=d), lambda r, d: r.permutation(9, device=d),
+        lambda r, d: r.multivariate_normal([0, 1], np.eye(2), 3, device=d), lambda r, d: r.beta(0.5, [1, 2], device=d),
+        lambda r, d: r.choice(9, 3, replace=False, p=np.full(9, 1 / 9), device=d),
+        lambda r, d: r.multinomial(9, [0.2, 0.3, 0.5], 4, device=d), lambda r, d: r.gamma(0, size=3, device=d),
+        lambda r, d: r.permuted(xp.asarray([[1, 2, 3]], device=d), axis=1),
+    ]  # fmt: skip
+    with fake_gpu.installed(1) if pytestconfig.getoption("--device") == "cpu" else xp.device("cpu"):
+        gpu = xp.devices()[1]
+        for k, call in enumerate(calls):
+            here, there = call(rng(), "cpu"), call(rng(), gpu)
+            assert (here.device, there.device) == ("cpu", gpu), k
+            if not isinstance(there.dtype, np.dtypes.Float64DType):
+                np.testing.assert_array_equal(host(there), host(here))
+        with xp.device(gpu):
+            assert rng().random(3).device is gpu and rng().permutation([1, 2, 3]).device is gpu
+            assert 0 <= rng().random() < 1
