@@ -348,15 +348,14 @@ def _variance(
     to, wide = _mean_types(e.dtype, dtype)
     x = Array(cast(e, wide))
     count: Any = _weight(axes, e.shape) if where is True else _count(where, e.shape, axes, True)
-    if mean is None:
-        mean = _divide(lazy(reduce("sum", _masked(x._read(), where, 0), axes, True)), count)
-    deviation = x - mean
-    if wide.kind == "c":
-        re, im = deviation.real, deviation.imag
-        squares = re * re + im * im
+    blocks = _blocks(e.shape, axes) if mean is None and where is True else None
+    if blocks is not None:
+        total = _deviations_by_blocks(x, axes, blocks)
+        total = lazy(keep(total._read(), axes, e.shape)) if keepdims else total
     else:
-        squares = elementwise(TABLE["square"], deviation)
-    total = lazy(reduce("sum", _masked(squares._read(), where, 0), axes, keepdims))
+        if mean is None:
+            mean = _divide(lazy(reduce("sum", _masked(x._read(), where, 0), axes, True)), count)
+        total = lazy(reduce("sum", _masked(_square(x - mean)._read(), where, 0), axes, keepdims))
     if where is True:
         divisor: Any = builtins.max(count - ddof, 0)
         result = elementwise(TABLE["divide"], total, float(divisor))
@@ -366,6 +365,53 @@ def _variance(
     if root:
         result = elementwise(TABLE["sqrt"], result)
     return cast_to(result, real_type(to))
+
+
+def _square(x: Array) -> Array:
+    """The squares of the magnitudes."""
+    if x.dtype.kind == "c":
+        re, im = x.real, x.imag
+        return re * re + im * im
+    return elementwise(TABLE["square"], x)
+
+
+#: Elements from which a variance is made of the variances of blocks of the last axis, so that each is read once; the
+#: lengths of a block, and of a row that one program holds anyway.
+_BY_BLOCKS = 1 << 20
+_BLOCK = range(64, 8193)
+_HELD = 1 << 16
+
+
+def _blocks(shape: Shape, axes: tuple[int, ...]) -> int | None:
+    """The length of the blocks that a large variance is made of; None where rows are held anyway, or none divides."""
+    if _size(shape) < _BY_BLOCKS or len(shape) - 1 not in axes:
+        return None
+    n = shape[-1]
+    if len(axes) > 1 and n in _BLOCK:
+        return n
+    if len(axes) == 1 and n <= _HELD:
+        return None
+    return next((length for length in reversed(_BLOCK) if n % length == 0), None)
+
+
+def _deviations_by_blocks(x: Array, axes: tuple[int, ...], length: int) -> Array:
+    """Sums of the squared deviations from the mean, from those of blocks of the last axis and the blocks' means.
+
+    Chan, Golub and LeVeque, "Algorithms for computing the sample variance: analysis and recommendations" (1983).
+    """
+    *before, n = x.shape
+    outer = axes
+    if n == length:
+        outer = tuple([k for k in axes if k != len(before)])
+    else:
+        x = x.reshape((*before, n // length, length))
+    last = (x.ndim - 1,)
+    mean = _divide(lazy(reduce("sum", x._read(), last, True)), length)
+    within = lazy(reduce("sum", _square(x - mean)._read(), last))
+    means = mean.reshape(within.shape)
+    whole = _divide(lazy(reduce("sum", means._read(), outer, True)), _weight(outer, within.shape))
+    between = lazy(reduce("sum", _square(means - whole)._read(), outer))
+    return lazy(reduce("sum", within._read(), outer)) + between * float(length)
 
 
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:

@@ -24,8 +24,7 @@ At = tuple[Index, ...]
 #: attrs = (reduction, axes, axis, block): the reduction over blocks of one reduced axis; the last result axis counts
 #: the blocks.
 PARTIAL = E.structural("partial", 1, "A reduction of each block of an axis.")
-#: The input, materialised.
-COPY = E.structural("copy", 1, "The input's elements in row-major order.")
+COPY = E.COPY
 
 WRITES = (E.UPDATE, E.SCATTER)
 #: Nodes that are always a kernel's root: what they compute is written where only a kernel of its own may write.
@@ -231,12 +230,35 @@ class Partitioner:
                     readers = {g: u for g, u in readers.items() if self._join(node, g, u, False) is not None}
                     if not readers:
                         return
+                elif node.op.kind == "reduction" and self._join_first(node, readers):
+                    return
                 for group in readers:
                     group.cuts.append((node, "read by several kernels"))
         elif node.op is PARTIAL:
             for group in readers:
                 group.cuts.append((node, "the blocks of a long walk"))
         self._start(node)
+
+    def _join_first(self, node: Expr, readers: dict[Group, list[At]]) -> bool:
+        """Compute a reduction in one of the groups that read it, which then writes it for the others."""
+        for group, uses in readers.items():
+            others = [g for g in readers if g is not group]
+            if group.root.op in ROOTS_ONLY or any(self._leads(g, group) for g in others):
+                continue
+            if self._shares(node, group) and self._join(node, group, uses, True, stored=True) is None:
+                return True
+        return False
+
+    def _shares(self, node: Expr, group: Group) -> bool:
+        """Whether a group reads all that a reduction is made of, so that it is read once for both."""
+        below = [node.inputs[0]]
+        while below:
+            x = below.pop()
+            if x in group.uses and x not in group.nodes and x.op is not E.SCALAR:
+                return True
+            if x.op is E.VIEW or pure_elementwise(x):
+                below.extend(x.inputs)
+        return False
 
     def _repeatable(self, node: Expr, readers: int) -> bool:
         """Whether computing node again in each of several groups is cheaper than memory."""
@@ -373,8 +395,8 @@ class Partitioner:
                     self.needed.setdefault(producer, {})[group] = seen
 
     # -- joining ------------------------------------------------------------------------------------------------------
-    def _join(self, node: Expr, group: Group, uses: list[At], wanted: bool) -> str | None:
-        """Put node into the group of its readers, or say why not."""
+    def _join(self, node: Expr, group: Group, uses: list[At], wanted: bool, stored: bool = False) -> str | None:
+        """Put node into the group of its readers, or say why not; `stored`: other groups will read it from memory."""
         policy = self.policy
         if len(group.nodes) >= policy.max_nodes:
             return "the kernel would be too large"
@@ -399,7 +421,7 @@ class Partitioner:
         plain = _plain(at, node.shape)
         if wanted:
             if len(ats) > 1 or not plain or not group.parallel <= axes_of(at):
-                if node in self.roots or len(ats) > 1:
+                if stored or node in self.roots or len(ats) > 1:
                     return "asked for, and not computed exactly once here"
                 wanted = False
             elif len(group.outputs) >= policy.max_outputs:
@@ -430,7 +452,7 @@ class Partitioner:
         if op.kind == "reduction":
             self._unite_walks(node, group, at)
         if wanted:
-            (group.outputs if node in self.roots else group.extra).append(node)
+            (group.outputs if stored or node in self.roots else group.extra).append(node)
             group.output_index[node] = at
         return None
 

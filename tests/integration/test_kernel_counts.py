@@ -172,6 +172,8 @@ ONE_KERNEL: dict[str, tuple[Program, tuple[np.ndarray, ...]]] = {
 
 AT_MOST_TWO: dict[str, tuple[Program, tuple[np.ndarray, ...]]] = {
     "relu-sum": (lambda xp, x: [r := xp.maximum(x, 0), r.sum()], (normal(1000, 1000),)),
+    # Rows' variances, each row read once, and what combines them.
+    "variance-of-all": (lambda xp, x: [xp.var(x)], (normal(1500, 1000) + 100,)),
     "softmax-sum": (lambda xp, x: [*(parts := softmax(xp, x)), parts[-1].sum(axis=0)], (normal(512, 1000),)),
 }
 
