@@ -18,11 +18,12 @@ used: dict[CudaDevice, None] = {}
 #: The checks behind a buffer's elements that may have failed.
 suspects: WeakKeyDictionary[Any, frozenset[Check]] = WeakKeyDictionary()
 #: Checks of kernels that were queued and may not have run yet.
-_waiting: dict[CudaDevice, list[Check]] = {}
+_waiting: dict[CudaDevice, dict[Check, None]] = {}
 #: Checks that failed, until somebody is told.
 _untold: list[Check] = []
-#: Checks behind one buffer from which on the host waits for their kernels.
+#: Checks behind one buffer, and on one device, beyond which the host waits for their kernels.
 _MANY = 64
+_MANY_WAITING = 4096
 
 
 class Check:
@@ -31,7 +32,7 @@ class Check:
     Attributes
     ----------
     word : Word
-        Where the kernel stores the number of one that failed, counted from 1.
+        Where the kernel stores the number of one that failed, counted from 1; None once it has been looked at.
     problem : str or None
         What that one says, once it is known.
     """
@@ -40,7 +41,7 @@ class Check:
 
     def __init__(self, device: CudaDevice, messages: Sequence[str]) -> None:
         self.device = device
-        self.word = words.error_word(device)
+        self.word: Any = words.error_word(device)
         self.messages = messages
         self.settled = False
         self.problem: str | None = None
@@ -49,7 +50,10 @@ class Check:
 def spread(check: Check | None, sources: Iterable[Any], targets: Iterable[Any]) -> None:
     """Note that a kernel, which may have a check of its own, was queued that computes buffers from others."""
     if check is not None:
-        _waiting.setdefault(check.device, []).append(check)
+        waiting = _waiting.setdefault(check.device, {})
+        if len(waiting) >= _MANY_WAITING:
+            _await(check.device)
+        waiting[check] = None
     found = {c for source in sources for c in suspects.get(source, ()) if not c.settled or c.problem}
     if check is not None:
         found.add(check)
@@ -65,7 +69,7 @@ def spread(check: Check | None, sources: Iterable[Any], targets: Iterable[Any]) 
 
 def launched(device: CudaDevice) -> list[Check]:
     """The checks of kernels that were queued until now, to be settled when these have run."""
-    return _waiting.get(device, [])[:]
+    return list(_waiting.get(device, ()))
 
 
 def settle(checks: list[Check]) -> None:
@@ -75,8 +79,8 @@ def settle(checks: list[Check]) -> None:
             if number := int(c.word.view[0]):
                 c.problem = c.messages[number - 1]
                 _untold.append(c)
-            c.settled = True
-            _waiting[c.device].remove(c)
+            c.settled, c.word = True, None
+            _waiting[c.device].pop(c, None)
 
 
 def raise_for(buffer: Any) -> None:

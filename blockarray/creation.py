@@ -86,7 +86,8 @@ def asarray(
             a = a.copy()
         return a if target is None else a.to_device(target)
     if (kind := transfer.exporter(a)) is not None:
-        return asarray(transfer.adopt(a, kind, copy), dtype, device=device, copy=copy if copy is False else None)
+        shared = copy is False
+        return asarray(transfer.adopt(a, kind, not shared), dtype, device=device, copy=False if shared else None)
     target = _place(device)
     if copy is False:
         from .export import adopt

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import html as escape
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from .compiler import plan
 from .compiler.expr import BUFFER
-from .runtime.device import Device, default_device
+from .runtime.device import CPU, Device, default_device
 
 
 class KernelInfo:
@@ -18,7 +19,7 @@ class KernelInfo:
     ----------
     name : str
     kind : str
-        "kernel", or "library call" for NumPy functions on the host.
+        "kernel", or "library call" for NumPy functions, for which a GPU's operands and results are copied.
     ops : list of str
         The operations that it computes.
     inputs, outputs : list of str
@@ -33,18 +34,19 @@ class KernelInfo:
         The block IR.
     """
 
-    def __init__(self, step: plan.KernelStep | plan.HostStep) -> None:
+    def __init__(self, step: plan.KernelStep | plan.HostStep, device: Device) -> None:
         self.name = step.name
         if isinstance(step, plan.KernelStep):
             self.kind = "kernel"
             self.ops, self.inputs, self.outputs, self.cuts = step.ops, step.inputs, step.outputs, step.cuts
             self.bytes, self.flops, self.programs, self.ir = step.bytes, step.flops, step.programs, step.key
         else:
-            self.kind = "library call"
+            self.kind = "library call" if device is CPU else "library call on the host"
             self.ops, self.cuts, self.flops, self.programs, self.ir = [step.name], [], 0, 1, ""
             self.inputs = [f"{o[4]}[{', '.join(map(str, o[3]))}]" for o in step.operands]
             self.outputs = [f"{step.dtype}[{', '.join(map(str, step.shape))}]"]
-            self.bytes = 0
+            arrays = [(o[3], o[4]) for o in step.operands] + [(step.shape, step.dtype)]
+            self.bytes = sum(prod(shape) * dtype.itemsize for shape, dtype in arrays)
 
     @property
     def reason(self) -> str:
@@ -67,7 +69,7 @@ class Explanation:
 
     def __init__(self, made: plan.Plan, device: Device) -> None:
         self.device = device
-        self.kernels = [KernelInfo(step) for step in made.steps]
+        self.kernels = [KernelInfo(step, device) for step in made.steps]
         self.operations = made.recorded
 
     def __str__(self) -> str:

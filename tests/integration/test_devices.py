@@ -306,7 +306,7 @@ def test_profile_and_explain(gpu: Any) -> None:
     xp.evaluate(x)
     y = xp.sort(x * 2)
     text = str(xp.explain(y))
-    assert "cuda:0" in text and "library call sort" in text
+    assert "cuda:0" in text and "library call on the host sort" in text
     with xp.profile() as p:
         xp.evaluate(y)
         xp.unique(y)
@@ -411,3 +411,34 @@ def test_capsules(gpu: Any) -> None:
     with pytest.raises(ValueError, match="read-only"):
         readonly[0] = 1
     assert (xp.sin(Foreign(x)) == xp.sin(x)).all()
+
+
+@pytest.mark.gpu
+def test_torch_shares_memory(gpu: Any) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    x = xp.arange(6.0, device=gpu).reshape(2, 3) * 2
+    for t in (torch.from_dlpack(x), torch.as_tensor(x, device="cuda")):
+        assert t.data_ptr() == x.__cuda_array_interface__["data"][0] and t.tolist() == x.tolist()
+        t += 1
+        x[0] = 0
+        assert x.tolist() == t.tolist()
+    t = torch.arange(6.0, device="cuda").reshape(2, 3).T
+    y = xp.from_dlpack(t)
+    assert y.device is gpu and y.dtype == xp.float32 and y.tolist() == t.tolist()
+    y[0] = 9
+    t[1] = 7
+    assert y.tolist() == t.tolist() == [[9, 9], [7, 7], [2, 5]]
+    copied = xp.asarray(t)
+    t.zero_()
+    assert (copied * 2).tolist() == [[18, 18], [14, 14], [4, 10]]
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        big = torch.ones(1 << 24, device="cuda")
+        for _ in range(20):
+            big = big * 1.0 + 1
+        assert float(xp.sum(xp.from_dlpack(big))) == 21.0 * (1 << 24)
+    half = torch.ones(3, dtype=torch.bfloat16, device="cuda")
+    assert xp.from_dlpack(half).dtype == xp.bfloat16 and xp.sin(half).tolist() == xp.sin(xp.from_dlpack(half)).tolist()
+    assert torch.from_dlpack(xp.ones(3, dtype=xp.bfloat16, device=gpu)).dtype is torch.bfloat16
