@@ -30,6 +30,8 @@ RESIDENT_BYTES = 1 << 18
 
 #: GPU: elements of a program's tile, and of short rows that it walks together.
 GPU_TILE = 4096
+#: GPU: rows of a tile whose neighbours read the same memory, so that they find it in the nearest cache.
+GPU_OVERLAP_ROWS = 8
 #: GPU: most positions of a row that a program can keep on chip.
 GPU_ROW = 1 << 16
 #: GPU: columns that a program reduces together, and the least that still fill a memory sector each; elements that it
@@ -92,6 +94,17 @@ class Space:
                     if isinstance(atom, Axis) and atom is not lane and abs(c) == 1 and atom.size >= 16 <= lane.size:
                         return atom
         return None
+
+    def overlaps(self) -> bool:
+        """Whether shifted windows of the same memory are read, as stencils do."""
+        seen: dict[object, tuple[int, int]] = {}
+        for (what, node, _), form in self.forms.items():
+            if what == "load" and form.terms:
+                memory, offset = (id(node.attrs[0]), node.attrs[1]) if node.op is E.BUFFER else (id(node), 0)
+                where = offset, form.const
+                if seen.setdefault((memory, frozenset(form.terms.items())), where) != where:
+                    return True
+        return False
 
     def passes(self) -> int:
         """How often what is reduced is walked."""
@@ -189,7 +202,8 @@ def gpu(space: Space, processors: int) -> Tiles:
     if not rest:
         return {lane: GPU_TILE}
     # The block that wastes least of its lanes; the largest of those that waste as much.
-    columns = min((GPU_TILE >> k for k in range(8)), key=lambda c: (-(-lane.size // c) * c, -c))
+    most = GPU_TILE // GPU_OVERLAP_ROWS if space.overlaps() else GPU_TILE
+    columns = min((most >> k for k in range(8)), key=lambda c: (-(-lane.size // c) * c, -c))
     return {rest[-1]: min(GPU_TILE // columns, bucket(rest[-1].size)), lane: columns}
 
 
