@@ -120,6 +120,30 @@ def test_threads_share_a_generator() -> None:
     assert len(np.unique(values)) == len(values) == 4000
 
 
+def test_devices_draw_the_same(pytestconfig: pytest.Config) -> None:
+    n = 5000
+    exact = [
+        lambda r, d: r.random((50, 100), device=d), lambda r, d: r.random(n, dtype=np.float32, device=d),
+        lambda r, d: r.uniform(-2, 3, n, device=d), lambda r, d: r.integers(1000, size=n, device=d),
+        lambda r, d: r.integers(3 << 61, size=n, device=d), lambda r, d: r.integers(-9, 9, n, np.int8, device=d),
+        lambda r, d: r.integers(np.arange(n), np.arange(n) + 3, device=d),
+    ]  # fmt: skip
+    close = [
+        lambda r, d: r.standard_normal(n, dtype=np.float32, device=d), lambda r, d: r.normal(size=n, device=d),
+        lambda r, d: r.standard_exponential(n, device=d), lambda r, d: r.gamma(2.5, size=n, device=d),
+        lambda r, d: r.poisson(4.5, n, device=d), lambda r, d: r.poisson(99.5, n, device=d),
+        lambda r, d: r.binomial(200, 0.3, n, device=d), lambda r, d: r.vonmises(0, 2.5, n, device=d),
+    ]  # fmt: skip
+    with fake_gpu.installed(1) if pytestconfig.getoption("--device") == "cpu" else xp.device("cpu"):
+        gpu = xp.devices()[1]
+        for k, draw in enumerate(exact):
+            np.testing.assert_array_equal(host(draw(rng(), gpu)), host(draw(rng(), "cpu")), f"exact {k}")
+        for k, draw in enumerate(close):
+            there, here = host(draw(rng(), gpu)), host(draw(rng(), "cpu"))
+            off = ~np.isclose(there, here, 1e-12 if here.dtype.itemsize == 8 else 1e-6, 0)
+            assert off.sum() <= 1, (k, there[off], here[off])  # a rejection that rounding tips
+
+
 def test_devices(pytestconfig: pytest.Config) -> None:
     calls = [
         lambda r, d: r.random(9, device=d), lambda r, d: r.integers(9, size=9, device=d),
