@@ -70,6 +70,8 @@ class Codegen:
         self.serial = layout.is_serial(kernel)
         self.layout = layout.choose(kernel, target, self.facts)
         self.t = Text()
+        if target.bf16:
+            self.t.round_bfloat = self._round_bfloat
         self.allocas: list[str] = []
         self.globals: list[str] = []
         #: Elements and other derived values that may be read here: innermost scope last.
@@ -417,6 +419,13 @@ class Codegen:
 
     def combine(self, name: str, args: Sequence[Register], given: Sequence[str], out: str) -> Register:
         return math.emit(self.t, name, args, given, out, self.target)
+
+    def _round_bfloat(self, v: V) -> V:
+        # The upper half of two numbers, the other of which is 0: as bits, the rounded float.
+        pair = self.t.call(
+            "llvm.nvvm.ff2bf16x2.rn", "<2 x bfloat>", [v, self.t.const(0.0, "float")], "nounwind memory(none)"
+        )
+        return self.t.op(f"bitcast {pair} to float", "float")
 
     # -- positions ----------------------------------------------------------------------------------------------------
     def start(self, dim: str) -> V:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 
@@ -65,6 +65,8 @@ class Text:
         self.bfloat = False
         #: The block being written: what a phi names as the origin of a value computed here.
         self.block = "entry"
+        #: How the target rounds a float to a bfloat16 (which it gives as a float), if it has an instruction for that.
+        self.round_bfloat: Callable[[V], V] | None = None
         self._next = 0
 
     # -- raw lines ----------------------------------------------------------------------------------------------------

@@ -269,7 +269,7 @@ class Emulator:
                 if (here := came == self.numbers[label]).any():
                     result = np.where(here, self.value(ref, ty), result)
             return result.astype(_type(ty))
-        if opcode in ("zext", "sext", "trunc", "bitcast", "fpext", "fptrunc", "sitofp", "uitofp"):
+        if opcode in ("zext", "sext", "trunc", "bitcast", "fpext", "fptrunc", "sitofp", "uitofp", "ptrtoint"):
             source, target = rest.rsplit(" to ", 1)
             x, _ = self.typed(source)
             return self._cast(opcode, x, target)
@@ -443,7 +443,7 @@ class Emulator:
                 gpu_warps.copy(self, to, source, count, mask)
                 return
             # Copies are done at once.
-            if "bar.warp" in line or "cp.async" in line:
+            if "bar.warp" in line or "cp.async" in line or "fence.proxy" in line:
                 return
             assert "barrier" in line, line
             blocks = mask.reshape(-1, self.threads)
@@ -452,6 +452,8 @@ class Emulator:
 
     # -- calls --------------------------------------------------------------------------------------------------------
     def _call(self, rhs: str, mask: np.ndarray) -> Any:
+        if "wgmma" in rhs and (asm := _ASM.match(rhs)):
+            return gpu_warps.wgmma(self, asm[2], [self.typed(a)[0] for a in _split(asm[4])], mask)
         if asm := _ASM.match(rhs):
             ptr, predicate = _split(asm[4])
             address, space = self.typed(ptr)
@@ -485,6 +487,8 @@ class Emulator:
             warps = mask.reshape(-1, 32)
             assert (warps.all(1) | ~warps.any(1)).all(), "a shuffle in a part of a warp"
             return args[1][np.arange(self.count) - lane + source]
+        if "ff2bf16x2" in name:
+            return np.stack([x.astype(ml_dtypes.bfloat16) for x in args[::-1]], 1)
         if "vote.ballot" in name:
             bits = ((args[1] & mask).reshape(-1, 32) * (1 << np.arange(32))).sum(1)
             return np.repeat(bits.astype(np.uint32).view(np.int32), 32)
