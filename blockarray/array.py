@@ -14,7 +14,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import dlpack, export, flush, indexing, transfer
-from .compiler.expr import BUFFER, SCALAR, UPDATE, Expr, Shape, apart, broadcast, contiguous_strides, node, view
+from .compiler.expr import (
+    BUFFER,
+    COPY,
+    IOTA,
+    SCALAR,
+    UPDATE,
+    VIEW,
+    Expr,
+    Shape,
+    apart,
+    broadcast,
+    contiguous_strides,
+    node,
+    view,
+)
 from .compiler.ops import TABLE, Op, resolve
 from .dtypes import canonical, real_type
 from .operands import assigned, broadcast_shapes, cast, constant, elementwise, is_operand, placed
@@ -242,6 +256,16 @@ def method(function: Any) -> Any:
     """Make a function of the namespace a method of Array as well."""
     setattr(Array, function.__name__, function)
     return function
+
+
+def in_order(e: Expr) -> Expr:
+    """An expression whose elements will lie in row-major order: itself if they do, or else a copy."""
+    if e.op is BUFFER:
+        steps = [(s, c) for n, s, c in zip(e.shape, e.attrs[2], contiguous_strides(e.shape)) if n != 1]
+        ordered = all([s == c for s, c in steps]) or 0 in e.shape
+    else:
+        ordered = (e.inputs[0] if e.op is VIEW else e).op in (SCALAR, IOTA)
+    return e if ordered else node(COPY, (e,), None, e.shape, e.dtype)
 
 
 def lazy(e: Expr) -> Array:
@@ -677,15 +701,25 @@ class Array:
         return array, (np.array(self._host()),)
 
     def __copy__(self) -> Array:
-        return self.copy()
+        return self.copy("K")
 
     def __deepcopy__(self, memo: Any) -> Array:
-        return self.copy()
+        return self.copy("K")
 
     def copy(self, order: Any = "C") -> Array:
-        """A copy of the array."""
+        """A copy of the array.
+
+        Parameters
+        ----------
+        order : {"C", "F", "A", "K"}, optional
+            How it lies in memory: by rows, by columns, or ("A" and "K") as it comes.
+        """
         e = self._read()
-        return Array(export.snapshot(e) if export.is_shared(e) else e)
+        if export.is_shared(e):
+            e = export.snapshot(e)
+        if order == "F":
+            return Array(in_order(Array(e).T._read())).T
+        return Array(in_order(e) if order == "C" else e)
 
     def fill(self, value: Any) -> None:
         """Set every element to a scalar."""
@@ -710,7 +744,7 @@ class Array:
         """The array with its elements cast to another type."""
         to = canonical(dtype)
         if to == self.dtype:
-            result = self.copy() if copy else self
+            result = self.copy("K") if copy else self
             return result if device is None else result.to_device(device)
         if casting != "unsafe" and not np.can_cast(self.dtype, to, casting):
             raise TypeError(f"Cannot cast array data from {self.dtype!r} to {to!r} according to the rule {casting!r}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import transfer
-from .array import Array
+from .array import Array, in_order, lazy
 from .compiler.expr import Expr, broadcast, iota, scalar
 from .compiler.ops import TABLE
 from .dtypes import bfloat16, bool_, canonical, float16, float32, float64, int64, operand_type, result_type
@@ -30,8 +30,8 @@ from .operands import (
 from .runtime.device import CPU, Device, default_device
 
 __all__ = [
-    "asarray", "array", "asanyarray", "ascontiguousarray", "copy", "astype", "from_dlpack", "frombuffer", "fromiter",
-    "fromfunction", "full", "zeros", "ones", "empty", "zeros_like", "ones_like", "empty_like", "full_like", "arange",
+    "asarray", "array", "asanyarray", "ascontiguousarray", "require", "copy", "astype", "from_dlpack", "frombuffer",
+    "fromiter", "fromfunction", "full", "zeros", "ones", "empty", "zeros_like", "ones_like", "empty_like", "full_like", "arange",
     "linspace", "logspace", "geomspace", "eye", "identity", "tri", "tril", "triu", "diag", "diagflat", "vander",
     "meshgrid", "indices", "tril_indices", "triu_indices",
 ]  # fmt: skip
@@ -83,7 +83,7 @@ def asarray(
         if to is not None and to != a.dtype:
             a = a.astype(to)
         elif copy and target is None:
-            a = a.copy()
+            a = a.copy("K")
         return a if target is None else a.to_device(target)
     if (kind := transfer.exporter(a)) is not None:
         shared = copy is False
@@ -130,7 +130,42 @@ def asanyarray(a: Any, dtype: Any = None, **kwargs: Any) -> Array:
     return asarray(a, dtype, **kwargs)
 
 
-ascontiguousarray = asanyarray
+def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Array:
+    """An Array with at least one axis whose elements lie in row-major order: `a` itself if they do, or else a copy."""
+    x = asarray(a, dtype)
+    if not x.ndim:
+        return x[None]
+    e = x._read()
+    ordered = in_order(e)
+    return x if ordered is e else lazy(ordered)
+
+
+def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Array:
+    """An Array that lies in memory as required.
+
+    Parameters
+    ----------
+    a : array_like
+    dtype : dtype, optional
+    requirements : str or sequence of str, optional
+        "C" (row-major order), "F" (column-major order) or "O" (memory of its own, as a copy is); "A", "E" and "W" are
+        always met.  NumPy's long names go as well.
+    """
+    wanted = [requirements] if isinstance(requirements, str) else requirements or ()
+    letters = {str(r).upper().removesuffix("_CONTIGUOUS").removesuffix("CONTIGUOUS")[:1] or "C" for r in wanted}
+    if unknown := letters - set("CFOAEW"):
+        raise ValueError(f"unknown requirement: {', '.join(sorted(unknown))}")
+    if {"C", "F"} <= letters:
+        raise ValueError('Cannot specify both "C" and "F" order')
+    x = asarray(a, dtype)
+    if "O" in letters:
+        return x.copy("C" if "C" in letters else "F" if "F" in letters else "K")
+    if letters & {"C", "F"}:
+        e = x._read() if "C" in letters else x.T._read()
+        ordered = in_order(e)
+        if ordered is not e:
+            return lazy(ordered) if "C" in letters else lazy(ordered).T
+    return x
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
@@ -140,7 +175,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
 def copy(a: Any, order: Any = "K", subok: bool = False) -> Array:
     """A copy of an array."""
-    return as_array(a).copy()
+    return as_array(a).copy(order)
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
@@ -187,7 +222,7 @@ def full(
             e = _put(e, target)._read()
     from .manipulation import broadcast_to
 
-    return broadcast_to(Array(placed(e if dtype is None else cast(e, canonical(dtype)), target)), shape).copy()
+    return broadcast_to(Array(placed(e if dtype is None else cast(e, canonical(dtype)), target)), shape).copy("K")
 
 
 def zeros(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None) -> Array:
@@ -461,8 +496,8 @@ def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool = 
     if indexing == "xy" and n > 1:
         grids = [swapaxes(g, 0, 1) for g in grids]
     if sparse:
-        return tuple(g.copy() if copy else g for g in grids)
-    return tuple(g.copy() if copy else g for g in broadcast_arrays(*grids))
+        return tuple(g.copy("K") if copy else g for g in grids)
+    return tuple(g.copy("K") if copy else g for g in broadcast_arrays(*grids))
 
 
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:

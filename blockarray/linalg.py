@@ -476,7 +476,7 @@ def matrix_power(x: Any, n: int, /) -> Array:
     if n == 0:
         from .creation import eye
 
-        return broadcast_to(eye(a.shape[-1], dtype=a.dtype, device=a.device), a.shape).copy()
+        return broadcast_to(eye(a.shape[-1], dtype=a.dtype, device=a.device), a.shape).copy("K")
     result = None
     while n:
         if n & 1:

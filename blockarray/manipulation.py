@@ -66,7 +66,7 @@ def reshape(a: Any, /, shape: Any = None, order: Any = "C", *, copy: bool | None
     if order == "F":
         return transpose(reshape(transpose(x), extents[::-1], copy=copy))
     if copy:
-        x = x.copy()
+        x = x.copy("K")
     if extents == x.shape:
         return x._view(*x._window(), extents)
     offset, strides = x._window()
@@ -122,7 +122,7 @@ def ravel(a: Any, order: Any = "C") -> Array:
 @method
 def flatten(a: Any, order: Any = "C") -> Array:
     """A copy of the elements in one axis."""
-    return ravel(a, order).copy()
+    return ravel(a, order).copy("K")
 
 
 @method
@@ -477,7 +477,7 @@ def tile(A: Any, reps: Any, /) -> Array:
     shape = (1,) * (n - x.ndim) + x.shape
     paired = tuple(m for pair in zip(counts, shape) for m in pair)
     spread = broadcast_to(reshape(x, tuple(m for e in shape for m in (1, e))), paired)
-    return reshape(spread, tuple(c * e for c, e in zip(counts, shape))).copy()
+    return reshape(spread, tuple(c * e for c, e in zip(counts, shape))).copy("K")
 
 
 @method
@@ -498,7 +498,7 @@ def repeat(a: Any, repeats: Any, /, axis: int | None = None) -> Array:
     if counts.size == 1:
         r = int(counts.item())
         spread = broadcast_to(expand_dims(x, axis + 1), (*x.shape[: axis + 1], r, *x.shape[axis + 1 :]))
-        return reshape(spread, (*x.shape[:axis], n * r, *x.shape[axis + 1 :])).copy()
+        return reshape(spread, (*x.shape[:axis], n * r, *x.shape[axis + 1 :])).copy("K")
     if counts.shape != (n,):
         raise ValueError(f"operands could not be broadcast together with shape ({n},) {_spell(counts.shape)}")
     return take(x, np.repeat(np.arange(n), counts), axis)
@@ -523,7 +523,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
         if s:
             lead = (slice(None),) * k
             x = concatenate((x[(*lead, slice(n - s, None))], x[(*lead, slice(None, n - s))]), k)
-    return x.copy() if x is a else x
+    return x.copy("K") if x is a else x
 
 
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Array:
@@ -554,14 +554,14 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Ar
                     edge = (*x.shape[:k], n, *x.shape[k + 1 :])
                     parts.insert(place, full(edge, value.astype(x.dtype), x.dtype, device=x.device))
             x = concatenate(parts, k) if len(parts) > 1 else x
-        return x.copy() if x is array else x
+        return x.copy("K") if x is array else x
     from .selection import take
 
     for k, (before, after) in enumerate(widths):
         if before or after:
             # NumPy pads the positions; the same positions then serve all the other axes.
             x = take(x, np.pad(np.arange(x.shape[k]), (before, after), mode, **kwargs), k)
-    return x.copy() if x is array else x
+    return x.copy("K") if x is array else x
 
 
 def resize(a: Any, new_shape: Any) -> Array:

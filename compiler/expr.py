@@ -35,6 +35,8 @@ IOTA = structural("iota", 0, "Positions along an axis.")
 #: attrs = (offset, strides): the input, seen as C-contiguous elements, read at offset + sum(index * stride).  Every
 #: movement (slice, transpose, reshape, broadcast, flip, diagonal) is one.  Always in bounds.
 VIEW = structural("view", 1, "A strided window of the input's elements.")
+#: Memory of its own, however the input lies in memory.
+COPY = structural("copy", 1, "The input's elements in row-major order.")
 #: inputs (base, value), attrs = (offset, strides) of the window of base that value (shape of the window) replaces.
 #: The window's strides are non-zero where its extent is not 1 and no two positions coincide.
 UPDATE = structural("update", 2, "base with a window replaced by value.")

@@ -15,7 +15,7 @@ import numpy as np
 from . import dtypes
 from . import expr as E
 from .expr import Expr, contiguous_strides
-from .fusion import COPY, PARTIAL, Policy, strip_views
+from .fusion import COPY, PARTIAL, WRITES, Policy, strip_views
 from .index import Axis, Index
 from .ops import TABLE
 
@@ -77,6 +77,8 @@ class _Preparation:
         self.readers: Counter[Expr] = Counter()
         #: Reductions that no other walk over the same elements could share a kernel with.
         self.lone: set[Expr] = set()
+        #: Recorded nodes that a write replaces elements of.
+        self.written: set[Expr] = set()
 
     def run(self, roots: list[Expr], twins: dict[Expr, Expr], external: set[Expr]) -> Prepared:
         image = self.image
@@ -88,6 +90,8 @@ class _Preparation:
         recorded = postorder(roots)
         for node in recorded:
             self.readers.update(node.inputs)
+            if node.op in WRITES:
+                self.written.add(node.inputs[0])
         self.lone = _lone_reductions(recorded)
         for root in roots:  # leaves
             image[root] = self._rewrite(root, (), wanted) if not root.inputs else root
@@ -134,6 +138,12 @@ class _Preparation:
             return self._write(node, inputs, wanted)
         if op is E.HOST:
             return _with_inputs(node, tuple([_windowed(x) for x in inputs]))
+        if op is COPY:
+            # What is computed lies in row-major order, and may be shared where no write meets it.
+            x = inputs[0]
+            computed = bool(x.inputs) and x.op is not E.VIEW and x.op not in WRITES
+            shared = computed and not {node, node.inputs[0]} & self.written
+            return x if shared else _copy(x)
         if op is E.GATHER and 0 in inputs[0].shape[: len(inputs) - 1]:
             raise IndexError("index out of bounds for an axis of size 0")
         return _in_memory_order(node, inputs) if op.kind == "elementwise" else _with_inputs(node, inputs)
@@ -220,6 +230,8 @@ class _Preparation:
             if base.op is E.BUFFER
             else bool(base.inputs) and base.op is not E.VIEW and node.inputs[0] not in wanted
         )
+        if node.inputs[0].op is COPY and self.readers[node.inputs[0]] > 1:
+            own = False
         if not own:
             base = _copy(base)
         if _reads(value, base, node) or any(_reads(i, base, node) for i in indices):

@@ -107,6 +107,8 @@ def _compute(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
             return np.arange(node.shape[0], dtype=node.dtype)
         case "view":
             return window(np.ascontiguousarray(inputs[0]), node.attrs[0], node.attrs[1], node.shape)
+        case "copy":
+            return inputs[0].copy(order="C")
         case "update":
             base, value = inputs
             result = base.copy(order="C")
