@@ -258,12 +258,17 @@ class Codegen:
         if extra:
             # What does not change from trip to trip.
             self.compute([op for op in self.needed(roots) if not set(extra) & self.dependence[op]], open_)
-            for op in self.needed(roots):
-                if op.name == "scan" and op.result.type.extents[op.attrs["dim"]] in extra:
-                    scan.open_(self, op)
             for r in across:
                 r.open()
-        with self._nest(extra):
+        scans: dict[str, list[Op]] = {}
+        for op in self.needed(roots):
+            if op.name == "scan" and (dim := str(op.result.type.extents[op.attrs["dim"]])) in extra:
+                scans.setdefault(dim, []).append(op)
+        if len(scans) > 1:
+            raise NotImplementedError(f"kernel @{self.kernel.name}: scans along {' and '.join(scans)} in one strip")
+        # A scan begins again at each position in the other dims.
+        extra = tuple(sorted(extra, key=lambda d: d in scans))
+        with self._nest(extra, scans):
             inside = (*open_, *extra)
             self.compute(self.needed(roots), inside)
             for r in across:
@@ -284,6 +289,8 @@ class Codegen:
 
     def compute(self, ops: Sequence[Op], inside: tuple[str, ...]) -> None:
         """Emit ops: first what threads do together and loads, then the rest point by point."""
+        # What varies along other looped dims is computed in the trips of the reductions that need it.
+        ops = [op for op in ops if self.dependence[op] <= set(inside)]
         room = self._room(ops)
         rest: list[Op] = []
         for k, op in enumerate(ops):
@@ -642,11 +649,14 @@ class Codegen:
             self.t.line(f"store {v}, {cell}")
 
     @contextmanager
-    def _nest(self, dims: Sequence[str]) -> Iterator[None]:
+    def _nest(self, dims: Sequence[str], scans: Mapping[str, Sequence[Op]]) -> Iterator[None]:
+        """Trips over dims, the first outermost, and over the dims that scans go along."""
         if not dims:
             yield
             return
-        with self.trips(dims[0]), self._nest(dims[1:]):
+        for op in scans.get(dims[0], ()):
+            scan.open_(self, op)
+        with self.trips(dims[0]), self._nest(dims[1:], scans):
             yield
 
     @contextmanager

@@ -427,6 +427,21 @@ def column_scan(n0: int = 100, n1: int = 77, known: bool = True) -> Case:
     return m.case(1e-4, 1e-4)
 
 
+def scan_of_totals(n1: int = 20, n2: int = 5) -> Case:
+    """The running sum of the columns' totals, and the running sums of rows: two walked dims of unknown extents."""
+    m = Make("scan_of_totals")
+    b = m.b
+    p0, p1 = m.array("i32", n1 * n2), m.array("i32", n2)
+    p2 = m.array("i32", n1 * n2, data=np.zeros(n1 * n2, np.int32))
+    s1, s2 = m.size(n1), m.size(n2)
+    i, j = m.whole("i", s1, None), m.whole("j", s2, None)
+    one, zero = b.const(1), b.const(0)
+    tile = b.load_view(p0, zero, [s2, one], (i, j))
+    b.store_view(b.scan(b.reduce(tile, "sum", (0,)), "cumsum", 0), p1, zero, [one])
+    b.store_view(b.scan(tile, "cumsum", 1), p2, zero, [s2, one])
+    return m.case()
+
+
 def long_scan(n0: int = 2, n1: int = 5000, block: int = 128, kind: str = "cumsum", dtype: str = "f32") -> Case:
     """A row in blocks, each of which goes on from the one before."""
     m = Make("long_scan")
@@ -524,6 +539,7 @@ CASES: dict[str, Callable[[], Case]] = {
     **{f"cumsum {d}": lambda d=d: row_scan(dtype=d) for d in ("i64", "f64", "bf16", "c64", "u8")},
     **{f"{k}": lambda k=k: row_scan(k) for k in ("cumprod", "cummin", "cummax")},
     "cumsum loop": lambda: row_scan(n1=10001, known=False),
+    "cumsum of totals": scan_of_totals,
     "cumsum long": long_scan,
     "cumsum long whole": lambda: long_scan(1, 4096, 64),
     "cumsum long large": lambda: long_scan(1, 100003, 8192),
