@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from . import expr as E
+from .draws import PER_BLOCK
 from .expr import Expr
 from .fusion import PARTIAL, At, Group, split_axis
 from .index import Axis, Index
@@ -77,8 +78,10 @@ class Space:
     def lane(self) -> Axis | None:
         """The axis along which most accesses are contiguous."""
         score: dict[Axis, int] = {}
+        # Neighbouring positions share blocks of random bits as neighbouring elements do lines of memory.
+        draws = any(n.op.name in PER_BLOCK for n in self.group.nodes)
         for (what, node, _), form in self.forms.items():
-            if what == "value":
+            if what == "value" and not (draws and node.op is E.IOTA):
                 continue
             weight = prod(a.size for a in form.axes()) * (3 if what == "store" else 2)
             for atom, c in form.terms.items():
