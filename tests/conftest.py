@@ -23,24 +23,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--device",
         default=os.environ.get("BLOCKARRAY_TEST_DEVICE", "cpu"),
-        help="where arrays live: cpu, cuda, cuda:1, ..., or cuda-fake (two GPUs that are not there, interpreted)",
+        help="where arrays live: cpu, cuda, cuda:1, ..., or two GPUs that are not there: cuda-fake (kernels are "
+        "interpreted) or cuda-emulated (their code is, slowly)",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     device = str(config.getoption("--device"))
-    fake = device == "cuda-fake"
+    fake = device in _FAKES
     # For the interpreters that tests start, too; these have no fake.
     os.environ["BLOCKARRAY_DEVICE"] = "cpu" if fake else device
     if fake:
         from tests import fake_gpu
 
-        fake_gpu.install()
+        fake_gpu.install(emulate=device == "cuda-emulated")
     from blockarray.runtime.device import set_default_device
 
     set_default_device("cuda:0" if fake else device)
 
 
+_FAKES = ("cuda-fake", "cuda-emulated")
 #: Folders of tests that compile for the CPU, or run its runtime, whatever the default device is.
 _CPU_FOLDERS = ("tests/compiler/", "tests/runtime/")
 
@@ -54,7 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if on_gpu := [item for item in items if item.get_closest_marker("gpu")]:
         from blockarray.runtime.cuda import driver
 
-        lacking = ("this one is a fake",) if config.getoption("--device") == "cuda-fake" else driver.missing()
+        lacking = ("this one is a fake",) if config.getoption("--device") in _FAKES else driver.missing()
         if lacking:
             for item in on_gpu:
                 item.add_marker(pytest.mark.skip(reason=f"no GPU: {'; '.join(lacking)}"))
