@@ -41,6 +41,9 @@ class HostMath:
     def calls(self, name: str, elem: str) -> bool:
         return False
 
+    def approximation(self, name: str) -> str | None:
+        return None
+
     def scalar_function(self, name: str, elem: str) -> str:
         return name + "f" if elem == "float" else name
 

@@ -29,9 +29,13 @@ _KNOWN = {
 #: Functions that the emitters can compute in line, but that libdevice computes with fewer instructions within the
 #: op table's bounds.  Its exp2 of floats is the hardware's approximation, which is not within them.
 _CALLED = {
-    "float": frozenset(("exp", "log", "log2", "tanh", "hypot")),
-    "double": frozenset(("exp", "exp2", "log", "log2", "tanh", "hypot")),
+    "float": frozenset(("log", "log2", "tanh", "hypot")),
+    "double": frozenset(("exp", "exp2", "log", "log2", "tanh")),
 }
+#: Functions of floats within 2 ULP.
+_APPROXIMATIONS = {
+    "divide": "llvm.nvvm.div.full", "exp2": "llvm.nvvm.ex2.approx.f", "sqrt": "llvm.nvvm.sqrt.approx.f",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,9 @@ class Target:
 
     def calls(self, name: str, elem: str) -> bool:
         return name in _CALLED[elem]
+
+    def approximation(self, name: str) -> str | None:
+        return _APPROXIMATIONS.get(name)
 
 
 def make_target(capability: tuple[int, int]) -> Target:

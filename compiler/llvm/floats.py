@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import library
-from .lanes import Lanes, branch
+from .lanes import Lanes, branch, per_lane
 from .target import MathTarget
 
 
@@ -24,9 +24,23 @@ class Real:
 
     def __call__(self, name: str, *args: Lanes) -> Lanes:
         """The op `name` of the table, not yet rounded to f16 or bf16."""
+        if self.dtype in ("f16", "bf16") and (approximation := self._approximation(name, *args)) is not None:
+            return approximation
         if self.target.calls(name, args[0].elem):
             return library.call(self.target, name, *args)
         return FLOAT[name](self, *args)
+
+    def _approximation(self, name: str, *args: Lanes) -> Lanes | None:
+        """What is exact enough to be rounded to f16 or bf16, if the target has an instruction for it."""
+        if name == "exp":
+            return self._approximation("exp2", args[0] * math.log2(math.e))
+        if name == "reciprocal":
+            return self._approximation("divide", args[0].like(1), args[0])
+        symbol = self.target.approximation(name)
+        if symbol is None:
+            return None
+        t, elem = args[0].t, args[0].elem
+        return Lanes(t, per_lane(t, lambda *xs: t.call(symbol, elem, xs, library.PURE), *(a.v for a in args)))
 
 
 #: (context, operands) -> result, all of one float type (a bool for a predicate).

@@ -142,14 +142,15 @@ def _power_loop(base: Lanes, exponent: Lanes) -> Lanes:
 
 
 def _left_shift(a: Lanes, n: Lanes) -> Lanes:
-    return n.below(a.bits).where(a << n, 0)
+    # A GPU's back end takes a shift by more bits as one that gives 0, but looks at the count's low half only.
+    return n.below(a.bits).where(a << (n & a.bits - 1), 0)
 
 
 def _right_shift(signed: bool) -> Emitter:
     def emit(a: Lanes, n: Lanes) -> Lanes:
         if signed:
             return a >> n.below(a.bits).where(n, a.bits - 1)
-        return n.below(a.bits).where(a.shr(n), 0)
+        return n.below(a.bits).where(a.shr(n & a.bits - 1), 0)
 
     return emit
 

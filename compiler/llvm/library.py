@@ -6,7 +6,7 @@ from .lanes import Lanes, pad, per_lane, unpad
 from .target import MathTarget
 from .text import V, lanes
 
-_PURE = "nounwind willreturn memory(none)"
+PURE = "nounwind willreturn memory(none)"
 
 
 def call(target: MathTarget, name: str, *args: Lanes) -> Lanes:
@@ -16,8 +16,8 @@ def call(target: MathTarget, name: str, *args: Lanes) -> Lanes:
     vector = target.vector_function(name, elem, n)
     if vector is None:
         symbol = target.scalar_function(name, elem)
-        return Lanes(t, per_lane(t, lambda *xs: t.call(symbol, elem, xs, _PURE), *(a.v for a in args)))
+        return Lanes(t, per_lane(t, lambda *xs: t.call(symbol, elem, xs, PURE), *(a.v for a in args)))
     symbol, width = vector
     pieces: list[list[V]] = [t.split(pad(t, a.v, width), width) for a in args]
-    results = [t.call(symbol, xs[0].ty, xs, _PURE) for xs in zip(*pieces, strict=True)]
+    results = [t.call(symbol, xs[0].ty, xs, PURE) for xs in zip(*pieces, strict=True)]
     return Lanes(t, unpad(t, t.concat(results), n))

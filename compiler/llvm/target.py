@@ -17,6 +17,13 @@ class MathTarget(Protocol):
         """Whether the function `name` of the op table is called, of those that emitters can compute in line."""
         ...
 
+    def approximation(self, name: str) -> str | None:
+        """The intrinsic that gives the function `name` of the op table within a few ULP of a float, if there is one.
+
+        It is used where the result is rounded to f16 or bf16.
+        """
+        ...
+
     def scalar_function(self, name: str, elem: str) -> str:
         """The symbol of C's function `name` on `elem`."""
         ...

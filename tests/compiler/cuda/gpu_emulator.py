@@ -506,7 +506,7 @@ class Emulator:
             return _LIBRARY[plain](*(a.astype(np.float64) for a in args)).astype(_type(ty))
         if name in self.functions:
             return self._invoke(name, args, mask)
-        function = _FUNCTIONS[name.removeprefix("llvm.").split(".")[0]]
+        function = _FUNCTIONS[name.removeprefix("llvm.").removeprefix("nvvm.").split(".")[0]]
         unsigned = name.startswith("llvm.u")
         if unsigned:
             args = [_unsigned(a) for a in args]
@@ -549,7 +549,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "smin": np.minimum, "smax": np.maximum, "umin": np.minimum, "umax": np.maximum, "sqrt": np.sqrt, "fabs": np.abs,
     "maximum": np.maximum, "minimum": np.minimum, "floor": np.floor, "ceil": np.ceil, "rint": np.rint,
     "roundeven": np.rint, "trunc": np.trunc, "copysign": np.copysign, "fma": _fma, "abs": lambda a, _: np.abs(a),
-    "ctpop": np.bitwise_count, "ctlz": _ctlz,
+    "ctpop": np.bitwise_count, "ctlz": _ctlz, "ex2": np.exp2, "div": np.divide,
 }  # fmt: skip
 #: NVIDIA's library.
 _LIBRARY: dict[str, Callable[..., Any]] = {
