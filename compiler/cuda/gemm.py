@@ -17,8 +17,10 @@ from .codegen import Code
 from .mma import Mma
 from .simt import Simt
 from .target import Target
+from .wgmma import Wgmma
 
 
 def generate(kernel: ir.Kernel, target: Target) -> Code:
     """The module of a matrix product."""
-    return (Mma if Mma.suits(kernel, target) else Simt)(kernel, target).generate()
+    schedule = next((s for s in (Wgmma, Mma) if s.suits(kernel, target)), Simt)
+    return schedule(kernel, target).generate()

@@ -29,170 +29,6 @@ _WORDS = "{i32, i32, i32, i32}"
 _SUMS = "{float, float, float, float}"
 
 
-class Mma(Simt):
-    """Generates the code of one kernel."""
-
-    widest = PIECE // 2
-
-    @staticmethod
-    def suits(kernel: ir.Kernel, target: Target) -> bool:
-        return target.bf16 and any(
-            op.name == "dot" and op.result.type.dtype in ("f16", "bf16") for op in kernel.body.ops
-        )
-
-    def __init__(self, kernel: ir.Kernel, target: Target) -> None:
-        self.loader = MmaLoader
-        super().__init__(kernel, target)
-        #: Whether both operands are copied past the registers.
-        self.ahead = all(self._plain(side) and side.width == PIECE // 2 for side in (self.a, self.b))
-        self.stages = 4 if self.ahead else 2
-
-    # -- choices ------------------------------------------------------------------------------------------------------
-    def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        for tile, self.warp in _TILES:
-            if tile[0] <= self.block[0] and tile[1] <= self.block[1]:
-                return tile, (self.warp[0] // 8, self.warp[1] // 4)
-        raise NotImplementedError("a product's block must be 16 by 16 at least")
-
-    def _step(self) -> int:
-        return STEP
-
-    def _side(self, values: tuple[ir.Value, ...], dim: str, extent: int) -> Side:
-        side = super()._side(values, dim, extent)
-        side.planes = [Plane(values[0], 0, "float", "i16")]
-        return side
-
-    def _plain(self, side: Side) -> bool:
-        (value,) = side.values
-        return value.op is not None and value.op.name == "load_view" and value.type.dtype == self.dtype
-
-    # -- places -------------------------------------------------------------------------------------------------------
-    def _threads(self) -> None:
-        t, tid = self.t, self.tid
-        lane = t.bin("and", tid, i32(31))
-        number = t.bin("lshr", tid, i32(5))
-        broad = self.columns // self.warp[1]
-        down = t.bin("mul", t.bin("lshr", number, i32(broad.bit_length() - 1)), i32(self.warp[0]))
-        across = t.bin("mul", t.bin("and", number, i32(broad - 1)), i32(self.warp[1]))
-        self.run = [1, 2]
-        self.down = t.bin("add", down, t.bin("lshr", lane, i32(2)))
-        self.across = t.bin("add", across, t.bin("shl", t.bin("and", lane, i32(3)), i32(1)))
-        bit = lambda k: t.bin("and", t.bin("lshr", lane, i32(k)), i32(1))
-        low = t.bin("and", lane, i32(7))
-        #: Byte offsets in a panel of what a thread fetches for the warp's fragments, by tile and part of the step.
-        self.fragments = [
-            [[self._fragment(side, start, low, line, k, tile, part) for part in range(STEP // DEPTH)]
-             for tile in range(extent // 16)]
-            for side, start, line, k, extent in (
-                (self.a, down, bit(3), bit(4), self.warp[0]), (self.b, across, bit(4), bit(3), self.warp[1]),
-            )
-        ]  # fmt: skip
-        for side in (self.a, self.b):
-            along = (STEP if side.deep else side.extent) // side.width
-            count = side.extent * STEP // side.width
-            units = []
-            for j in range(-(-count // self.threads)):
-                place = t.bin("add", tid, i32(j * self.threads)) if j else tid
-                if count < self.threads:
-                    place = t.bin("and", tid, i32(count - 1))
-                column = self._times(t.bin("and", place, i32(along - 1)), side.width)
-                row = t.bin("lshr", place, i32(along.bit_length() - 1))
-                line, up = (row, column) if side.deep else (column, row)
-                units.append((t.cast("zext", line, "i64"), t.cast("zext", up, "i64")))
-            side.units = tuple(units)
-            side.spare = t.cmp("ult", tid, i32(count)) if count < self.threads else None
-
-    def _fragment(self, side: Side, start: V, low: V, line: V, k: V, tile: int, part: int) -> V:
-        """Where a thread's row of a fragment begins: eight rows from `low` on, in the halves `line` and `k`."""
-        t = self.t
-        eight = lambda x: t.bin("shl", x, i32(3))
-        if side.deep:
-            row = t.bin("add", t.bin("add", start, i32(16 * tile)), t.bin("add", eight(line), low))
-            return self.place(side, row, t.bin("add", eight(k), i32(DEPTH * part)))
-        column = t.bin("add", t.bin("add", start, i32(16 * tile)), eight(line))
-        return self.place(side, t.bin("add", t.bin("add", eight(k), low), i32(DEPTH * part)), column)
-
-    def place(self, side: Side, row: V, column: V) -> V:
-        """Byte offset of an element in a side's panel."""
-        t = self.t
-        length = (STEP if side.deep else side.extent) * 2
-        pieces = length // PIECE
-        number = t.bin("lshr", column, i32(3))
-        # Rows that share 128 bytes lie in different banks as they are.
-        sharing = max(1, 8 // pieces)
-        turn = t.bin("and", t.bin("lshr", row, i32(sharing.bit_length() - 1)), i32(min(8, pieces) - 1))
-        inside = t.bin("shl", t.bin("and", column, i32(7)), i32(1))
-        start = t.bin("add", t.bin("mul", row, i32(length)), inside)
-        return t.bin("add", start, t.bin("shl", t.bin("xor", number, turn), i32(4)))
-
-    def _offset(self, index: int, axis: int) -> int:
-        return index * 8 if axis == 0 else index // 2 * 8 + index % 2
-
-    # -- the inner loop -----------------------------------------------------------------------------------------------
-    def _walk(self, sums: Sums, loaders: Sequence[Loader], depth: V) -> None:
-        if not self.ahead:
-            super()._walk(sums, loaders, depth)
-            return
-        t = self.t
-        for name, operands in (("commit.group", []), ("wait.group", ["i32"])):
-            t.declare(f"llvm.nvvm.cp.async.{name}", "void", operands)
-
-        def copy(first: V, number: V) -> None:
-            with t.if_(t.cmp("slt", first, depth)):
-                for loader in loaders:
-                    assert isinstance(loader, MmaLoader)
-                    loader.copy(first, depth, number)
-            t.line("call void @llvm.nvvm.cp.async.commit.group()")
-
-        early = self.stages - 1
-        for number in range(early):
-            copy(i64(number * STEP), i64(number))
-        with t.for_(depth, STEP) as k:
-            number = t.bin("lshr", k, i64(STEP.bit_length() - 1))
-            t.line(f"call void @llvm.nvvm.cp.async.wait.group(i32 {early - 1})")
-            t.line(BARRIER)
-            copy(t.bin("add", k, i64(early * STEP)), t.bin("add", number, i64(early)))
-            self._multiply(sums, self.buffer(number), None)
-
-    def _take(self, sums: Sums, here: V, left: V) -> None:
-        self._multiply(sums, here, None)
-
-    def _multiply(self, sums: Sums, here: V, steps: V | None) -> None:
-        t = self.t
-        values = [[t.get(cells[0], "float") for cells in row] for row in sums]
-        for part in range(STEP // DEPTH):
-            a = [self._fetch(self.a, here, tiles[part]) for tiles in self.fragments[0]]
-            pairs = [self._fetch(self.b, here, tiles[part]) for tiles in self.fragments[1]]
-            b = [half for words in pairs for half in (words[:2], words[2:])]
-            for i, x in enumerate(a):
-                for j, y in enumerate(b):
-                    places = [(2 * i + high, 2 * j + c) for high in range(2) for c in range(2)]
-                    new = self._product(x, y, [values[r][c] for r, c in places])
-                    for (r, c), z in zip(places, new, strict=True):
-                        values[r][c] = z
-        for row, new in zip(sums, values, strict=True):
-            for cells, x in zip(row, new, strict=True):
-                t.set(cells[0], x)
-
-    def _fetch(self, side: Side, here: V, offset: V) -> list[V]:
-        """A warp's 16 by 16 elements of a panel, as an instruction takes them."""
-        t = self.t
-        trans = "" if side.deep else ".trans"
-        at = memory.at(t, here, t.bin("add", offset, i32(side.offsets[0])))
-        name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4{trans}.b16.p3"
-        found = t.call(name, _WORDS, [at])
-        return [t.op(f"extractvalue {found}, {k}", "i32") for k in range(4)]
-
-    def _product(self, a: list[V], b: list[V], sums: list[V]) -> list[V]:
-        t = self.t
-        words, name = [*a, *b], "llvm.nvvm.mma.m16n8k16.row.col.bf16"
-        if self.dtype == "f16":
-            words = [t.op(f"bitcast {w} to <2 x half>", vector("half", 2)) for w in words]
-            name = "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
-        found = t.call(name, _SUMS, [*words, *sums])
-        return [t.op(f"extractvalue {found}, {k}", "float") for k in range(4)]
-
-
 class MmaLoader(Loader):
     """Brings a side's panels to shared memory as 16-bit elements; what is past the end of k is zero."""
 
@@ -236,3 +72,181 @@ class MmaLoader(Loader):
         with t.if_(side.spare):
             for place, (cells,) in zip(self.places, self.cells, strict=True):
                 self._row([t.get(c, "i16") for c in cells], memory.at(t, base, place), 2)
+
+
+class Mma(Simt):
+    """Generates the code of one kernel."""
+
+    loader = MmaLoader
+    widest = PIECE // 2
+    #: Elements of k in a step.
+    depth = STEP
+    stages = 4
+    blocks = 2
+
+    @staticmethod
+    def suits(kernel: ir.Kernel, target: Target) -> bool:
+        return target.bf16 and any(
+            op.name == "dot" and op.result.type.dtype in ("f16", "bf16") for op in kernel.body.ops
+        )
+
+    def __init__(self, kernel: ir.Kernel, target: Target) -> None:
+        super().__init__(kernel, target)
+        #: Whether both operands are copied past the registers.
+        self.ahead = all(self._plain(side) and side.width == PIECE // 2 for side in (self.a, self.b))
+        if not self.ahead:
+            self.stages = 2
+
+    # -- choices ------------------------------------------------------------------------------------------------------
+    def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        for tile, self.warp in _TILES:
+            if tile[0] <= self.block[0] and tile[1] <= self.block[1]:
+                return tile, (self.warp[0] // 8, self.warp[1] // 4)
+        raise NotImplementedError("a product's block must be 16 by 16 at least")
+
+    def _step(self) -> int:
+        return self.depth
+
+    def _side(self, values: tuple[ir.Value, ...], dim: str, extent: int) -> Side:
+        side = super()._side(values, dim, extent)
+        side.planes = [Plane(values[0], 0, "float", "i16")]
+        return side
+
+    def _plain(self, side: Side) -> bool:
+        (value,) = side.values
+        return value.op is not None and value.op.name == "load_view" and value.type.dtype == self.dtype
+
+    # -- places -------------------------------------------------------------------------------------------------------
+    def _threads(self) -> None:
+        t, tid = self.t, self.tid
+        lane = t.bin("and", tid, i32(31))
+        number = t.bin("lshr", tid, i32(5))
+        broad = self.columns // self.warp[1]
+        down = t.bin("mul", t.bin("lshr", number, i32(broad.bit_length() - 1)), i32(self.warp[0]))
+        across = t.bin("mul", t.bin("and", number, i32(broad - 1)), i32(self.warp[1]))
+        self.run = [1, 2]
+        self.down = t.bin("add", down, t.bin("lshr", lane, i32(2)))
+        self.across = t.bin("add", across, t.bin("shl", t.bin("and", lane, i32(3)), i32(1)))
+        bit = lambda k: t.bin("and", t.bin("lshr", lane, i32(k)), i32(1))
+        low = t.bin("and", lane, i32(7))
+        #: Byte offsets in a panel of what a thread fetches for the warp's fragments, by tile and part of the step.
+        self.fragments = [
+            [[self._fragment(side, start, low, line, k, tile, part) for part in range(STEP // DEPTH)]
+             for tile in range(extent // 16)]
+            for side, start, line, k, extent in (
+                (self.a, down, bit(3), bit(4), self.warp[0]), (self.b, across, bit(4), bit(3), self.warp[1]),
+            )
+        ]  # fmt: skip
+        self._units()
+
+    def _units(self) -> None:
+        """What each thread loads in a step: first along memory, so that neighbours load neighbours."""
+        t, tid = self.t, self.tid
+        for side in (self.a, self.b):
+            along = (self.depth if side.deep else side.extent) // side.width
+            count = side.extent * self.depth // side.width
+            units = []
+            for j in range(-(-count // self.threads)):
+                place = t.bin("add", tid, i32(j * self.threads)) if j else tid
+                if count < self.threads:
+                    place = t.bin("and", tid, i32(count - 1))
+                column = self._times(t.bin("and", place, i32(along - 1)), side.width)
+                row = t.bin("lshr", place, i32(along.bit_length() - 1))
+                line, up = (row, column) if side.deep else (column, row)
+                units.append((t.cast("zext", line, "i64"), t.cast("zext", up, "i64")))
+            side.units = tuple(units)
+            side.spare = t.cmp("ult", tid, i32(count)) if count < self.threads else None
+
+    def _fragment(self, side: Side, start: V, low: V, line: V, k: V, tile: int, part: int) -> V:
+        """Where a thread's row of a fragment begins: eight rows from `low` on, in the halves `line` and `k`."""
+        t = self.t
+        eight = lambda x: t.bin("shl", x, i32(3))
+        if side.deep:
+            row = t.bin("add", t.bin("add", start, i32(16 * tile)), t.bin("add", eight(line), low))
+            return self.place(side, row, t.bin("add", eight(k), i32(DEPTH * part)))
+        column = t.bin("add", t.bin("add", start, i32(16 * tile)), eight(line))
+        return self.place(side, t.bin("add", t.bin("add", eight(k), low), i32(DEPTH * part)), column)
+
+    def place(self, side: Side, row: V, column: V) -> V:
+        """Byte offset of an element in a side's panel."""
+        t = self.t
+        length = (self.depth if side.deep else side.extent) * 2
+        pieces = length // PIECE
+        number = t.bin("lshr", column, i32(3))
+        # Rows that share 128 bytes lie in different banks as they are.
+        sharing = max(1, 8 // pieces)
+        turn = t.bin("and", t.bin("lshr", row, i32(sharing.bit_length() - 1)), i32(min(8, pieces) - 1))
+        inside = t.bin("shl", t.bin("and", column, i32(7)), i32(1))
+        start = t.bin("add", t.bin("mul", row, i32(length)), inside)
+        return t.bin("add", start, t.bin("shl", t.bin("xor", number, turn), i32(4)))
+
+    def _offset(self, index: int, axis: int) -> int:
+        return index * 8 if axis == 0 else index // 2 * 8 + index % 2
+
+    # -- the inner loop -----------------------------------------------------------------------------------------------
+    def _walk(self, sums: Sums, loaders: Sequence[Loader], depth: V) -> None:
+        if not self.ahead:
+            super()._walk(sums, loaders, depth)
+            return
+        t = self.t
+        early = self.stages - 1
+        self._declare_copies()
+        for number in range(early):
+            self._copy(loaders, depth, i64(number * STEP), i64(number))
+        with t.for_(depth, STEP) as k:
+            number = t.bin("lshr", k, i64(STEP.bit_length() - 1))
+            t.line(f"call void @llvm.nvvm.cp.async.wait.group(i32 {early - 1})")
+            t.line(BARRIER)
+            self._copy(loaders, depth, t.bin("add", k, i64(early * STEP)), t.bin("add", number, i64(early)))
+            self._multiply(sums, self.buffer(number), None)
+
+    def _declare_copies(self) -> None:
+        for name, operands in (("commit.group", []), ("wait.group", ["i32"])):
+            self.t.declare(f"llvm.nvvm.cp.async.{name}", "void", operands)
+
+    def _copy(self, loaders: Sequence[Loader], depth: V, first: V, number: V) -> None:
+        """Begin to copy the panels of step `number`, from `first` on in k, if there is one."""
+        t = self.t
+        with t.if_(t.cmp("slt", first, depth)):
+            for loader in loaders:
+                assert isinstance(loader, MmaLoader)
+                loader.copy(first, depth, number)
+        t.line("call void @llvm.nvvm.cp.async.commit.group()")
+
+    def _take(self, sums: Sums, here: V, left: V) -> None:
+        self._multiply(sums, here, None)
+
+    def _multiply(self, sums: Sums, here: V, steps: V | None) -> None:
+        t = self.t
+        values = [[t.get(cells[0], "float") for cells in row] for row in sums]
+        for part in range(STEP // DEPTH):
+            a = [self._fetch(self.a, here, tiles[part]) for tiles in self.fragments[0]]
+            pairs = [self._fetch(self.b, here, tiles[part]) for tiles in self.fragments[1]]
+            b = [half for words in pairs for half in (words[:2], words[2:])]
+            for i, x in enumerate(a):
+                for j, y in enumerate(b):
+                    places = [(2 * i + high, 2 * j + c) for high in range(2) for c in range(2)]
+                    new = self._product(x, y, [values[r][c] for r, c in places])
+                    for (r, c), z in zip(places, new, strict=True):
+                        values[r][c] = z
+        for row, new in zip(sums, values, strict=True):
+            for cells, x in zip(row, new, strict=True):
+                t.set(cells[0], x)
+
+    def _fetch(self, side: Side, here: V, offset: V) -> list[V]:
+        """A warp's 16 by 16 elements of a panel, as an instruction takes them."""
+        t = self.t
+        trans = "" if side.deep else ".trans"
+        at = memory.at(t, here, t.bin("add", offset, i32(side.offsets[0])))
+        name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4{trans}.b16.p3"
+        found = t.call(name, _WORDS, [at])
+        return [t.op(f"extractvalue {found}, {k}", "i32") for k in range(4)]
+
+    def _product(self, a: list[V], b: list[V], sums: list[V]) -> list[V]:
+        t = self.t
+        words, name = [*a, *b], "llvm.nvvm.mma.m16n8k16.row.col.bf16"
+        if self.dtype == "f16":
+            words = [t.op(f"bitcast {w} to <2 x half>", vector("half", 2)) for w in words]
+            name = "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
+        found = t.call(name, _SUMS, [*words, *sums])
+        return [t.op(f"extractvalue {found}, {k}", "float") for k in range(4)]

@@ -45,8 +45,11 @@ class Simt:
     """Generates the code of one kernel."""
 
     loader: type[Loader] = Loader
-    #: Buffers for panels, a power of two.
+    #: Buffers for panels, and what their addresses are multiples of.
     stages = 2
+    alignment = 16
+    #: Blocks that share a processor, which bounds the registers of a thread.
+    blocks = 2
     #: Elements that one load takes at most.
     widest = 16
 
@@ -73,8 +76,8 @@ class Simt:
         self.threads = self.rows * self.columns // (self.high * self.broad)
         self.a = self._side(values[0], self.m, self.rows)
         self.b = self._side(values[1], self.n, self.columns)
-        #: Blocks that share a processor, which bounds the registers of a thread.
-        self.blocks = 2 if dtypes.SIZE[self.wide] <= 4 else 1
+        if dtypes.SIZE[self.wide] > 4:
+            self.blocks = 1
         self.step = self._step()
         for side in (self.a, self.b):
             self._access(side)
@@ -164,7 +167,7 @@ class Simt:
         params = ", ".join(f"{ty} {ref}" for ty, ref in e.signature)
         bounds = f'"nvvm.reqntid"="{self.threads}" "nvvm.minctasm"="{self.blocks}"'
         text = "\n".join((
-            "@shared = external addrspace(3) global [0 x i8], align 16",
+            f"@shared = external addrspace(3) global [0 x i8], align {self.alignment}",
             f"define ptx_kernel void @kernel({params}) {bounds} {{", "entry:",
             *t.allocas, *t.lines, "}", *t.declarations.values(), "",
         ))  # fmt: skip
@@ -296,7 +299,7 @@ class Simt:
     def buffer(self, number: V) -> V:
         """The address of a step's panels."""
         t = self.t
-        turn = t.bin("and", number, i64(self.stages - 1))
+        turn = t.bin("urem", number, i64(self.stages))
         return memory.at(t, V("@shared", SHARED), t.bin("mul", turn, i64(self.panels)))
 
     def _sums(self) -> Sums:

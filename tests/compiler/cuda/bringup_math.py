@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import bringup
@@ -19,6 +20,7 @@ from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 from blockarray.compiler import cuda, ops
 from blockarray.compiler.cuda.ptx import assemble, emit
 from blockarray.compiler.cuda.target import Target
+from blockarray.compiler.cuda.wgmma import Wgmma
 from blockarray.compiler.dtypes import NUMPY, PART, SIZE
 from blockarray.compiler.llvm import math
 from blockarray.compiler.llvm.text import Text, V
@@ -252,6 +254,22 @@ def speed(target: Target, begun: float) -> list[str]:
     return rows
 
 
+#: Buffers for panels, and blocks that share a processor; none: warps' instructions.
+VARIANTS = {"wgmma 3 x 2": (3, 2), "wgmma 4 x 1": (4, 1), "wgmma 6 x 1": (6, 1), "mma": (0, 0)}
+
+
+@contextmanager
+def schedule(stages: int, blocks: int) -> Iterator[None]:
+    """Take a variant of the schedule of products in tensor cores."""
+    before = Wgmma.stages, Wgmma.blocks, Wgmma.suits
+    Wgmma.stages, Wgmma.blocks = stages, blocks
+    if not stages:
+        Wgmma.suits = staticmethod(lambda kernel, target: False)
+    yield
+    Wgmma.stages, Wgmma.blocks = before[:2]
+    Wgmma.suits = staticmethod(before[2])
+
+
 # -- products ---------------------------------------------------------------------------------------------------------
 def checked(case: Any, target: Target) -> str:
     """What is wrong with a case's results, or an empty string."""
@@ -286,16 +304,19 @@ def products(target: Target, words: list[str], begun: float) -> list[str]:
         if problem:
             rows.append(f"{name:24} {problem}")
             continue
-        launch = Launch(make(1), target)
-        launch.run()
-        call(driver.cuCtxSynchronize)
-        seconds = bringup.timed(launch)
-        h = launch.header
-        rows.append(
-            f"{name:24} {seconds * 1e6:9.1f} us {work / seconds / 1e12:7.1f} T/s {launch.bytes / seconds / 1e9:6.0f}"
-            f" GB/s threads {h['threads']} shared {h['shared']} registers {h.get('registers')} spills {h.get('spills')}"
-        )
-        launch.free()
+        for variant_, settings in (VARIANTS if "16 8192" in name else {"": (3, 2)}).items():
+            with schedule(*settings):
+                launch = Launch(make(1), target)
+            launch.run()
+            call(driver.cuCtxSynchronize)
+            seconds = bringup.timed(launch)
+            h = launch.header
+            rows.append(
+                f"{name:24} {variant_:12} {seconds * 1e6:9.1f} us {work / seconds / 1e12:7.1f} T/s "
+                f"{launch.bytes / seconds / 1e9:6.0f} GB/s threads {h['threads']} shared {h['shared']} "
+                f"registers {h.get('registers')} spills {h.get('spills')}"
+            )
+            launch.free()
     return rows
 
 

@@ -143,6 +143,10 @@ CASES: dict[str, Callable[[], Case]] = {
             ("bf16", "ab", 30, 16),
         )
     },
+    **{
+        f"product {d} {t or 'plain'} long": lambda d=d, t=t: product(d, 144, 160, 336, 128, t)
+        for d, t in (("bf16", "a"), ("f16", "b"), ("f16", "abc"))
+    },
     "product f16 short": lambda: product("f16", 64, 64, 16, 64),
     "product bf16 long": lambda: product("bf16", 33, 32, 333, 32),
     "product f16 aligned, k odd": lambda: product("f16", 32, 64, 176, 64, "ab"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,3 +53,44 @@ def copy(e: Emulator, to: np.ndarray, source: np.ndarray, nbytes: np.ndarray, ma
     words = np.zeros((e.count, 4), np.int32)
     words[some] = e._load(source, "ptr addrspace(1)", "i32", 4, some)[some]
     e._store(words, to, "ptr addrspace(3)", mask)
+
+
+def wgmma(e: Emulator, text: str, args: list[np.ndarray], mask: np.ndarray) -> list[np.ndarray]:
+    """Asynchronous products of four warps, which are done at once: panels in shared memory, by descriptors."""
+    sums = [a.copy() for a in args if a.dtype == np.float32]
+    groups = np.flatnonzero(mask.reshape(-1, 128).all(1))
+    assert mask.reshape(-1, 128).any(1).sum() == len(groups), "a product by a part of its threads"
+    thread = np.arange(128)
+    row, column = thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
+    steps = re.findall(r"add\.s64 (\w+), \$(\d+), (\d+);", text)
+    added = {name: (args[int(number) - len(sums)], int(step)) for name, number, step in steps}
+    product = r"\.m64n(\d+)k16\.f32\.(\w+)\.\w+ \{.*?\}, (\w+), (\w+), p, 1, 1, (\d), (\d);"
+    for m in re.finditer(product, text):
+        columns, kind = int(m[1]), m[2]
+        for group in groups.tolist():
+            first = group * 128
+            a, b = (
+                _panel(e, first // e.threads, int(added[name][0][first]) + added[name][1], lines, trans == "1", kind)
+                for name, lines, trans in ((m[3], 64, m[5]), (m[4], columns, m[6]))
+            )
+            product = a @ b.T
+            for k, total in enumerate(sums):
+                total[first : first + 128] += product[row + k // 2 % 2 * 8, column + k // 4 * 8 + k % 2]
+    return sums
+
+
+def _panel(e: Emulator, program: int, descriptor: int, lines: int, across: bool, kind: str) -> np.ndarray:
+    """`lines` by 16 elements of a panel with the swizzle of 128 bytes."""
+    assert descriptor >> 62 & 3 == 1
+    start, leading, stride = ((descriptor >> low & 0x3FFF) << 4 for low in (0, 16, 32))
+    line, k = np.arange(lines)[:, None], np.arange(16)[None]
+    if across:
+        address = start + line // 64 * leading + line % 64 * 2 + k // 8 * stride + k % 8 * 128
+    else:
+        address = start + line // 8 * stride + line % 8 * 128 + k * 2
+    address ^= (address >> 7 & 7) << 4
+    who, places = np.full(1, program * e.threads), (address.reshape(1, -1) + program * e.shared.shape[1])
+    e._note("load", "(3)", who, np.concatenate([places, places + 1], 1))
+    raw = e.shared[program]
+    bits = raw[address].astype(np.uint16) | raw[address + 1].astype(np.uint16) << 8
+    return _halves(bits.reshape(-1, 2), kind == "bf16").reshape(lines, 16)

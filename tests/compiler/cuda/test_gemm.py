@@ -36,6 +36,11 @@ def test_values(name):
     check(gpu_products.CASES[name](), TARGET)
 
 
+@pytest.mark.parametrize(("name", "instruction"), [("product bf16 a long", "wgmma"), ("product f16", "mma.m16n8k16")])
+def test_tensor_cores_are_used(name, instruction):
+    assert instruction in gemm.generate(gpu_products.CASES[name]().kernel, TARGET).text
+
+
 @pytest.mark.parametrize("name", ["product f16", "product bf16 whole", "product bf16 transposed", "fused bf16"])
 def test_values_without_tensor_cores(name):
     check(gpu_products.CASES[name](), OLD)

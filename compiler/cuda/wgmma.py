@@ -1,0 +1,125 @@
+"""The schedule of products of f16 and bf16 on Hopper, whose tensor cores take panels from shared memory; see gemm.py.
+
+Four warps multiply 64 rows by all columns of a tile.  Panels lie in rows of 128 bytes whose pieces of 16 bytes are
+exchanged as the hardware's swizzle does: along k in one piece, else in boxes of 64 rows or columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import ir
+from ..llvm.text import V
+from .memory import i32, i64
+from .mma import Mma
+from .panels import Loader, Side
+from .simt import BARRIER, Sums
+from .target import Target
+
+#: Elements of k in a step, and in an instruction.
+STEP, DEPTH = 64, 16
+ROWS, COLUMNS = 128, 128
+#: Rows that four warps multiply, and registers of sums that each of their threads has.
+GROUP, SUMS = 64, COLUMNS // 2
+#: Bytes of a row, and of a box of 64 by 64 elements.
+ROW, BOX = 128, 8192
+#: Of a descriptor: the swizzle of 128 bytes, and 1024 bytes from eight rows to the next.
+_SWIZZLE = 1 << 62 | 64 << 32
+
+
+class Wgmma(Mma):
+    """Generates the code of one kernel."""
+
+    depth = STEP
+    alignment = 1024
+    #: Two blocks share a processor: one computes while the other begins or ends.
+    stages = 3
+    blocks = 2
+
+    @staticmethod
+    def suits(kernel: ir.Kernel, target: Target) -> bool:
+        if target.arch != "sm_90a" or not Mma.suits(kernel, target):
+            return False
+        made = Wgmma(kernel, target)
+        return made.ahead and made.block[0] >= ROWS and made.block[1] >= COLUMNS
+
+    def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        return (ROWS, COLUMNS), (2, COLUMNS // 4)
+
+    # -- places -------------------------------------------------------------------------------------------------------
+    def _threads(self) -> None:
+        t, tid = self.t, self.tid
+        lane = t.bin("and", tid, i32(31))
+        #: The number of the thread's four warps.
+        self.group = t.bin("lshr", tid, i32(7))
+        self.run = [1, 2]
+        self.down = t.bin("add", t.bin("shl", t.bin("lshr", tid, i32(5)), i32(4)), t.bin("lshr", lane, i32(2)))
+        self.across = t.bin("shl", t.bin("and", lane, i32(3)), i32(1))
+        self._units()
+
+    def place(self, side: Side, row: V, column: V) -> V:
+        if side.deep:
+            return super().place(side, row, column)
+        t = self.t
+        box = t.bin("mul", t.bin("lshr", column, i32(6)), i32(BOX))
+        inside = t.bin("and", column, i32(63))
+        turned = t.bin("xor", t.bin("lshr", inside, i32(3)), t.bin("and", row, i32(7)))
+        start = t.bin("add", t.bin("mul", row, i32(ROW)), t.bin("shl", t.bin("and", inside, i32(7)), i32(1)))
+        return t.bin("add", t.bin("add", box, start), t.bin("shl", turned, i32(4)))
+
+    # -- the inner loop -----------------------------------------------------------------------------------------------
+    def _walk(self, sums: Sums, loaders: Sequence[Loader], depth: V) -> None:
+        t = self.t
+        # While one step's products run, the step before may still be read.
+        early = self.stages - 2
+        self._declare_copies()
+        t.declare("llvm.nvvm.fence.proxy.async.shared_cta", "void", [])
+        for number in range(early):
+            self._copy(loaders, depth, i64(number * STEP), i64(number))
+        with t.for_(depth, STEP) as k:
+            number = t.bin("lshr", k, i64(STEP.bit_length() - 1))
+            t.line(f"call void @llvm.nvvm.cp.async.wait.group(i32 {early - 1})")
+            t.line("call void @llvm.nvvm.fence.proxy.async.shared_cta()")
+            t.line(BARRIER)
+            self._copy(loaders, depth, t.bin("add", k, i64(early * STEP)), t.bin("add", number, i64(early)))
+            self._multiply(sums, self.buffer(number), None)
+        self._asm(sums, "wgmma.wait_group.sync.aligned 0;", [])
+
+    def _multiply(self, sums: Sums, here: V, steps: V | None) -> None:
+        t = self.t
+        base = t.op(f"ptrtoint {here} to i64", "i64")
+        rows = t.bin("mul", t.cast("zext", self.group, "i64"), i64(BOX))
+        starts = (t.bin("add", base, rows), base)
+        operands, names, lines = [], [], []
+        for side, start in zip((self.a, self.b), starts, strict=True):
+            address = t.bin("and", t.bin("add", start, i64(side.offsets[0])), i64(0x3FFFF))
+            leading = 1 if side.deep else BOX >> 4
+            operands.append(t.bin("or", t.bin("lshr", address, i64(4)), i64(_SWIZZLE | leading << 16)))
+        registers = ", ".join(f"${k}" for k in range(SUMS))
+        trans = ", ".join(str(int(not side.deep)) for side in (self.a, self.b))
+        for part in range(STEP // DEPTH):
+            steps_ = [(2 if side.deep else DEPTH * ROW >> 4) * part for side in (self.a, self.b)]
+            names = [f"{letter}{part}" for letter in "ab"]
+            lines += [f"add.s64 {n}, ${2 * SUMS + k}, {s};" for k, (n, s) in enumerate(zip(names, steps_, strict=True))]
+            lines.append(
+                f"wgmma.mma_async.sync.aligned.m64n{COLUMNS}k16.f32.{self.dtype}.{self.dtype} "
+                f"{{{registers}}}, {names[0]}, {names[1]}, p, 1, 1, {trans};"
+            )
+        declared = ", ".join(f"{letter}{part}" for part in range(STEP // DEPTH) for letter in "ab")
+        text = (
+            f"{{ .reg .pred p; .reg .b64 {declared}; setp.eq.u32 p, 0, 0; wgmma.fence.sync.aligned; {' '.join(lines)} "
+            "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 1; }"
+        )
+        self._asm(sums, text, operands)
+
+    def _asm(self, sums: Sums, text: str, operands: Sequence[V]) -> None:
+        """Instructions on all sums, which stay in their registers."""
+        t = self.t
+        order = [sums[row][2 * block + c][0] for block in range(COLUMNS // 8) for row in range(2) for c in range(2)]
+        values = [t.get(cell, "float") for cell in order]
+        ty = "{" + ", ".join(["float"] * SUMS) + "}"
+        constraints = ",".join(["=f"] * SUMS + [str(k) for k in range(SUMS)] + ["l"] * len(operands) + ["~{memory}"])
+        args = ", ".join(map(str, [*values, *operands]))
+        found = t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({args})', ty)
+        for k, cell in enumerate(order):
+            t.set(cell, t.op(f"extractvalue {found}, {k}", "float"))
