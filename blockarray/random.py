@@ -29,7 +29,9 @@ from .selection import take, take_along_axis
 from .streams import (
     Call,
     Philox,
+    above_one,
     anything,
+    below_billion,
     below_one,
     float_kind,
     non_negative,
@@ -440,6 +442,22 @@ class Generator:
         """Failures before `n` successes."""
         call, n, p = self._call(size, float64, device, ("n", n, positive), ("p", p, positive_probability))
         return call.result(call.poisson(call.gamma(n) * ((1.0 - p) / p)), int64)
+
+    def hypergeometric(self, ngood: Any, nbad: Any, nsample: Any, size: Any = None, *, device: Any = None) -> Any:
+        """Good ones among `nsample` taken, without putting back, from `ngood` good and `nbad` bad ones."""
+        given = ("ngood", ngood, below_billion, True), ("nbad", nbad, below_billion, True)
+        given = *given, ("nsample", nsample, non_negative, True)
+        call, good, bad, sample = self._call(size, float64, device, *given)
+        if not any(isinstance(x, Array) for x in (ngood, nbad, nsample)) and np.any(
+            np.add(ngood, nbad) < np.asarray(nsample)
+        ):
+            raise ValueError("ngood + nbad < nsample")
+        return call.result(call.draw("hypergeometric", float64, good, bad, sample), int64)
+
+    def zipf(self, a: Any, size: Any = None, *, device: Any = None) -> Any:
+        """Counts with probabilities in proportion to k**-a; none is above 2**62."""
+        call, a = self._call(size, float64, device, ("a", a, above_one))
+        return call.result(call.draw("zipf", float64, a), int64)
 
     def logseries(self, p: Any, size: Any = None, *, device: Any = None) -> Any:
         """Counts with probabilities in proportion to p**k / k."""

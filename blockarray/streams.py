@@ -122,8 +122,17 @@ non_negative = _require(lambda x: ~np.signbit(x) | np.isnan(x), "{0} < 0")
 positive = _require(lambda x: ~(x <= 0), "{0} <= 0")
 probability = _require(lambda x: (x >= 0) & (x <= 1), "{0} < 0, {0} > 1 or {0} {1}")
 positive_probability = _require(lambda x: (x > 0) & (x <= 1), "{0} <= 0, {0} > 1 or {0} contains NaNs")
+above_one = _require(lambda x: x > 1, "{0} <= 1 or {0} {1}")
 below_one = _require(lambda x: (x >= 0) & (x < 1), "{0} < 0, {0} >= 1 or {0} {1}")
 _rate = _require(lambda x: x >= 0, "{0} < 0 or {0} {1}")
+_limited = _require(lambda x: ~(x >= 1e9), "both ngood and nbad must be less than 1000000000")
+
+
+def below_billion(name: str, x: np.ndarray) -> None:
+    _limited(name, x)
+    non_negative(name, x)
+
+
 #: The largest mean whose counts fit an int64 with room to spare.
 _MOST = np.iinfo(np.int64).max - 10 * math.sqrt(np.iinfo(np.int64).max)
 

@@ -274,3 +274,52 @@ def vonmises(index: Any, block: Any, nonce: Any, key: Any, kappa: Any) -> Any:
         return np.copysign(angle, t), np.log(2 * np.abs(v)) > np.log(y) + 1 - y
 
     return np.where(np.isnan(kappa), kappa, _until_accepted(attempt))
+
+
+def hypergeometric(index: Any, block: Any, nonce: Any, key: Any, good: Any, bad: Any, sample: Any) -> Any:
+    """By Stadlober, "The ratio of uniforms approach for generating discrete random variates" (1990)."""
+    total, least, most = good + bad, np.minimum(good, bad), np.maximum(good, bad)
+    taken = np.minimum(sample, total - sample)
+    share = least / np.maximum(total, 1)
+    centre = taken * share + 0.5
+    spread = np.sqrt((total - taken) * taken * share * (1 - share) / np.maximum(total - 1, 1) + 0.5)
+    width = HAT[0] * spread + HAT[1]
+    end = np.minimum(np.minimum(taken, least) + 1, np.floor(centre + 16 * spread))
+    mode = np.floor((taken + 1) * (least + 1) / (total + 2))
+
+    def logs(k: Any) -> Any:
+        return log_factorial(k) + log_factorial(least - k) + log_factorial(taken - k) + log_factorial(most - taken + k)
+
+    top = logs(mode)
+
+    def attempt(round: int) -> tuple[Any, Any]:
+        v, u = _two(index, block, nonce + np.uint64(round), key, good.dtype)
+        u = 2 * np.abs(u)
+        x = centre + width * v / u
+        k = np.floor(x)
+        return k, ~((x >= 0) & (x < end) & (2 * np.log(u) <= top - logs(k)))
+
+    k = _until_accepted(attempt)
+    k = np.where(good > bad, taken - k, k)
+    return np.where(taken < sample, good - k, k)
+
+
+#: Constants of the hat: 2 sqrt(2 / e) and 3 - 2 sqrt(3 / e).
+HAT = (1.7155277699214135, 0.8989161620588988)
+#: The largest number that zipf gives.
+ZIPF_MOST = 2.0**62
+
+
+def zipf(index: Any, block: Any, nonce: Any, key: Any, a: Any) -> Any:
+    """By Devroye, "Non-uniform random variate generation" (1986), X.6.1."""
+    power = np.minimum(a, 1000) - 1
+    b = np.power(2, power)
+    least = np.power(ZIPF_MOST, -power)
+
+    def attempt(round: int) -> tuple[Any, Any]:
+        u, v = _two(index, block, nonce + np.uint64(round), key, a.dtype)
+        x = np.floor(np.power(1 - 2 * np.abs(u) * (1 - least), -1 / power))
+        t = np.power(1 + 1 / x, power)
+        return x, ~((x <= ZIPF_MOST) & (2 * np.abs(v) * x * (t - 1) / (b - 1) <= t / b))
+
+    return _until_accepted(attempt)

@@ -196,6 +196,11 @@ _draw("poisson", "Poisson deviate, a whole number.", draws.poisson, 300, ((*_AT,
 _draw(
     "binomial", "Binomial deviate, a whole number, for p up to 1/2.", draws.binomial, 400, ((*_AT, "f64", "f64"), "f64")
 )
+_draw(
+    "hypergeometric", "Good ones in a sample of good and bad.", draws.hypergeometric, 500,
+    ((*_AT, "f64", "f64", "f64"), "f64"),
+)  # fmt: skip
+_draw("zipf", "Zipf deviate, a whole number.", draws.zipf, 400, ((*_AT, "f64"), "f64"))
 _draw("vonmises", "Von Mises deviate around 0.", draws.vonmises, 300, ((*_AT, "f64"), "f64"))
 _draw(
     "fraction", "Random bits as a number in [0, 1); of a signed type, from -1/2 to 1/2 but not 0.", draws.fraction, 4,

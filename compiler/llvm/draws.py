@@ -5,7 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ..draws import ATTEMPTS, FEW, MULTIPLIERS, NORMAL, ROUNDS, SMALLEST, STIRLING, TERMS, WEYL
+from ..draws import (
+    ATTEMPTS,
+    FEW,
+    HAT,
+    MULTIPLIERS,
+    NORMAL,
+    ROUNDS,
+    SMALLEST,
+    STIRLING,
+    TERMS,
+    WEYL,
+    ZIPF_MOST,
+)
 from .floats import Real, emits
 from .integers import emitter
 from .lanes import Lanes, branch
@@ -441,3 +453,50 @@ def vonmises(m: Real, index: Lanes, block: Lanes, nonce: Lanes, key: Lanes, kapp
 
     value = _until_accepted(*attempt(nonce), nonce, attempt)
     return kappa.isnan().where(kappa, value)
+
+
+@_of_reals
+def hypergeometric(
+    m: Real, index: Lanes, block: Lanes, nonce: Lanes, key: Lanes, good: Lanes, bad: Lanes, sample: Lanes
+) -> Lanes:
+    less = lambda a, b: (a < b).where(a, b)
+    total, least, most = good + bad, less(good, bad), (good < bad).where(bad, good)
+    taken = less(sample, total - sample)
+    share = least / _at_least(total, 1.0)
+    centre = taken * share + 0.5
+    spread = ((total - taken) * taken * share * (1 - share) / _at_least(total - 1, 1.0) + 0.5).call("sqrt")
+    width = HAT[0] * spread + HAT[1]
+    end = less(less(taken, least) + 1, (centre + 16 * spread).call("floor"))
+    mode = ((taken + 1) * (least + 1) / (total + 2)).call("floor")
+
+    def logs(k: Lanes) -> Lanes:
+        first = _log_factorial(m, k) + _log_factorial(m, least - k) + _log_factorial(m, taken - k)
+        return first + _log_factorial(m, (most - taken) + k)
+
+    top = logs(mode)
+
+    def attempt(nonce: Lanes) -> tuple[Lanes, Lanes]:
+        v, u = _two(m, index, block, nonce, key)
+        u = 2 * abs(u)
+        x = centre + width * v / u
+        k = x.call("floor")
+        return k, ~((x >= 0) & (x < end) & (2 * m("log", u) <= top - logs(k)))
+
+    k = _until_accepted(*attempt(nonce), nonce, attempt)
+    k = (good > bad).where(taken - k, k)
+    return (taken < sample).where(good - k, k)
+
+
+@_of_reals
+def zipf(m: Real, index: Lanes, block: Lanes, nonce: Lanes, key: Lanes, a: Lanes) -> Lanes:
+    power = _at_most(a, 1000.0) - 1
+    b = m("exp2", power)
+    least = m("power", a.like(ZIPF_MOST), -power)
+
+    def attempt(nonce: Lanes) -> tuple[Lanes, Lanes]:
+        u, v = _two(m, index, block, nonce, key)
+        x = m("power", 1 - 2 * abs(u) * (1 - least), -1 / power).call("floor")
+        t = m("power", 1 + 1 / x, power)
+        return x, ~((x <= ZIPF_MOST) & (2 * abs(v) * x * (t - 1) / (b - 1) <= t / b))
+
+    return _until_accepted(*attempt(nonce), nonce, attempt)

@@ -95,6 +95,16 @@ def poisson(lam: float) -> Any:
     return lambda k: np.exp(k * math.log(lam) - lam - lgamma(k + 1.0))
 
 
+def hypergeometric(good: int, bad: int, sample: int) -> Any:
+    def logs(n: int, k: np.ndarray) -> np.ndarray:
+        inside = (k >= 0) & (k <= n)
+        k = np.where(inside, k, 0)
+        return np.where(inside, lgamma(n + 1.0) - lgamma(k + 1.0) - lgamma(n - k + 1.0), -np.inf)
+
+    every = logs(good + bad, np.array(sample))
+    return lambda k: np.exp(logs(good, k) + logs(bad, sample - k) - every)
+
+
 COUNTS = {
     "poisson": [((0.3,), poisson(0.3)), ((9.5,), poisson(9.5)), ((10.0,), poisson(10)), ((200.0,), poisson(200))],
     "binomial": [
@@ -106,6 +116,8 @@ COUNTS = {
         ((3, 0.4), lambda k: np.exp(lgamma(k + 3.0) - lgamma(k + 1.0) - lgamma(3.0)) * 0.4**3 * 0.6**k),
     ],
     "logseries": [((0.6,), lambda k: np.where(k > 0, -(0.6**k) / np.maximum(k, 1) / math.log(0.4), 0))],
+    "hypergeometric": [((20, 7, 12), hypergeometric(20, 7, 12)), ((300, 900, 80), hypergeometric(300, 900, 80))],
+    "zipf": [((3.0,), lambda k: np.where(k > 0, np.maximum(k, 1.0) ** -3 / 1.2020569031595942, 0))],
     "integers": [((3, 11), lambda k: ((k >= 3) & (k < 11)) / 8)],
 }  # fmt: skip
 
@@ -155,6 +167,8 @@ def test_vectors() -> None:
     assert (x.sum(1) == 20).all() and x.dtype == np.int64
     np.testing.assert_allclose(x.mean(0), [4, 6, 10], atol=0.06)
     assert np.cov(x.T)[0, 1] == pytest.approx(-1.2, abs=0.1)
+    for good, bad, sample, every in ((0, 5, 3, 0), (5, 0, 3, 3), (5, 5, 0, 0), (5, 5, 10, 5), (0, 0, 0, 0)):
+        assert (host(r.hypergeometric(good, bad, sample, size=50)) == every).all()
     assert r.multivariate_normal([0], [[1]]).shape == (1,)
     assert r.multinomial([5, 6], [0.5, 0.5], size=(3, 2)).shape == (3, 2, 2)
 
@@ -236,7 +250,8 @@ SAME_ERROR = [
     "choice(2.5)", "choice([[1, 2], [3, 4]], p=[[0.5, 0.5]])", "choice(3, p=[np.nan, 0.5, 0.5])", "shuffle(5)",
     "shuffle((1, 2))", "permuted(5)", "triangular(3, 2, 4)", "triangular(1, 4, 3)", "triangular(1, 1, 1)",
     "vonmises(0, -1)", "power(0)", "standard_t(0)", "f(0, 1)", "negative_binomial(0, 0.5)", "negative_binomial(1, 0)",
-    "multinomial(-1, [0.5, 0.5])", "dirichlet([-1, 1])", "logseries(1)", "normal('a')", "normal(1j)", "normal(None)",
+    "multinomial(-1, [0.5, 0.5])", "dirichlet([-1, 1])", "logseries(1)", "hypergeometric(1, 1, 3)",
+    "hypergeometric(1, 1, -1)", "hypergeometric(2e9, 1, 3)", "zipf(1)", "normal('a')", "normal(1j)", "normal(None)",
     "rayleigh(-1)", "weibull(-1)", "pareto(0)", "wald(0, 1)", "laplace(0, -1)", "chisquare(0)",
     "noncentral_chisquare(0, 1)", "noncentral_f(1, 1, -1)", "lognormal(0, -1)", "standard_gamma(-1)",
     "multivariate_normal([0, 0], [[1, 0]])", "multivariate_normal([[0]], [[1]])", "multivariate_normal([0], np.eye(2))",

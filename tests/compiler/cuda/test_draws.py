@@ -19,6 +19,7 @@ PLACE = (5, 2**63 + 3, 0x0123456789ABCDEF)
 DRAWS = {
     "philox32": (), "philox64": (), "bounded32": (3 << 30,), "bounded64": (3 << 62,), "gamma": (1.5,),
     "poisson": (30.0,), "binomial": (40.0, 0.4), "vonmises": (2.0,),
+    "hypergeometric": (9.0, 7.0, 5.0), "zipf": (2.0,),
 }  # fmt: skip
 
 
