@@ -262,7 +262,7 @@ def in_order(e: Expr) -> Expr:
     """An expression whose elements will lie in row-major order: itself if they do, or else a copy."""
     if e.op is BUFFER:
         steps = [(s, c) for n, s, c in zip(e.shape, e.attrs[2], contiguous_strides(e.shape)) if n != 1]
-        ordered = all([s == c for s, c in steps]) or 0 in e.shape
+        ordered = all(s == c for s, c in steps) or 0 in e.shape
     else:
         ordered = (e.inputs[0] if e.op is VIEW else e).op in (SCALAR, IOTA)
     return e if ordered else node(COPY, (e,), None, e.shape, e.dtype)

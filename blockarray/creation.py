@@ -31,9 +31,9 @@ from .runtime.device import CPU, Device, default_device
 
 __all__ = [
     "asarray", "array", "asanyarray", "ascontiguousarray", "require", "copy", "astype", "from_dlpack", "frombuffer",
-    "fromiter", "fromfunction", "full", "zeros", "ones", "empty", "zeros_like", "ones_like", "empty_like", "full_like", "arange",
-    "linspace", "logspace", "geomspace", "eye", "identity", "tri", "tril", "triu", "diag", "diagflat", "vander",
-    "meshgrid", "indices", "tril_indices", "triu_indices",
+    "fromiter", "fromfunction", "full", "zeros", "ones", "empty", "zeros_like", "ones_like", "empty_like", "full_like",
+    "arange", "linspace", "logspace", "geomspace", "eye", "identity", "tri", "tril", "triu", "diag", "diagflat",
+    "vander", "meshgrid", "indices", "tril_indices", "triu_indices",
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from .compiler import plan
 from .compiler.expr import BUFFER
+from .recipes import recipe
 from .runtime.device import CPU, Device, default_device
 
 
@@ -19,7 +20,8 @@ class KernelInfo:
     ----------
     name : str
     kind : str
-        "kernel", or "library call" for NumPy functions, for which a GPU's operands and results are copied.
+        "kernel", "routine" where a GPU sorts or searches, or "library call" for NumPy functions, for which a GPU's
+        operands and results are copied.
     ops : list of str
         The operations that it computes.
     inputs, outputs : list of str
@@ -41,8 +43,11 @@ class KernelInfo:
             self.ops, self.inputs, self.outputs, self.cuts = step.ops, step.inputs, step.outputs, step.cuts
             self.bytes, self.flops, self.programs, self.ir = step.bytes, step.flops, step.programs, step.key
         else:
-            self.kind = "library call" if device is CPU else "library call on the host"
             self.ops, self.cuts, self.flops, self.programs, self.ir = [step.name], [], 0, 1, ""
+            if found := recipe(step, device):
+                self.kind, self.programs = "routine", found.programs
+            else:
+                self.kind = "library call" if device is CPU else "library call on the host"
             self.inputs = [f"{o[4]}[{', '.join(map(str, o[3]))}]" for o in step.operands]
             self.outputs = [f"{step.dtype}[{', '.join(map(str, step.shape))}]"]
             arrays = [(o[3], o[4]) for o in step.operands] + [(step.shape, step.dtype)]

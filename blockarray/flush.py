@@ -16,6 +16,7 @@ from .compiler.fusion import Policy, gpu_policy
 from .compiler.plan import Graph, KernelStep, Plan
 from .compiler.prepare import postorder
 from .launch import Call, Launch
+from .recipes import RoutineCall, recipe
 from .runtime import threads
 from .runtime.config import config
 from .runtime.device import CPU, CudaDevice, Device, default_device
@@ -147,7 +148,7 @@ class Ready:
     def __init__(self, made: Plan, device: Device) -> None:
         self.plan = made
         self.device = device
-        self.calls: list[Launch | Call | cuda.CudaLaunch] = [_bound(step, device) for step in made.steps]
+        self.calls: list[Launch | Call | cuda.CudaLaunch | RoutineCall] = [_bound(step, device) for step in made.steps]
 
     def run(self, nodes: list[Expr]) -> None:
         made = self.plan
@@ -167,10 +168,13 @@ class Ready:
             nodes[position].realize(empty)
 
 
-def _bound(step: plan.KernelStep | plan.HostStep, device: Device) -> Launch | Call | cuda.CudaLaunch:
+def _bound(step: plan.KernelStep | plan.HostStep, device: Device) -> Launch | Call | cuda.CudaLaunch | RoutineCall:
     """A step bound to a device."""
     if isinstance(device, CudaDevice):
-        return cuda.CudaLaunch(step, device) if isinstance(step, KernelStep) else cuda.CudaCall(step, device)
+        if isinstance(step, KernelStep):
+            return cuda.CudaLaunch(step, device)
+        found = recipe(step, device)
+        return RoutineCall(step, device, found) if found else cuda.CudaCall(step, device)
     return Launch(step) if isinstance(step, KernelStep) else Call(step)
 
 

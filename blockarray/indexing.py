@@ -148,10 +148,10 @@ def _index_array(k: Any) -> array.Array | np.ndarray:
 
 def _positions(mask: Any) -> list[Expr]:
     """Positions where a mask holds, an index array an axis."""
-    from .host import at_once
+    from .selection import nonzero
 
     if isinstance(mask, array.Array):
-        return [found._read() for found in at_once("nonzero", np.nonzero, (mask,))]
+        return [found._read() for found in nonzero(mask)]
     return [from_numpy(found) for found in np.nonzero(mask)]
 
 
@@ -290,6 +290,12 @@ def getitem(a: array.Array, key: Any) -> array.Array:
     plain = _plain(key)
     if plain is not None:
         return a._view(*_window(plain, a.shape, *a._window()))
+    mask = key[0]
+    if len(key) == 1 and type(mask) is array.Array and _is_mask(mask) and mask.shape == a.shape:
+        from . import routines
+
+        if mask._device() is a._device() and routines.serves(mask) and a.ndim:
+            return routines.selected("mask", mask, a)
     adv = _advanced(a, key)
     result = gather(a._region(*adv.window), adv.indices)
     return array.lazy(_move_axes(result, 0, len(adv.shape), adv.place))

@@ -45,7 +45,21 @@ def code_for(key: str, kernel: Kernel, device: Device = CPU) -> Code:
     backend = _cuda(device.capability) if isinstance(device, CudaDevice) else _cpu()
     found = _loaded.get((key, backend.target))
     if found is None:
-        found = _loaded[key, backend.target] = Code(None, kernel) if config.interpret else _load(key, kernel, backend)
+        if config.interpret:
+            found = Code(None, kernel)
+        else:
+            found = _load(key, kernel.name, backend, lambda: _compiled(key, kernel, backend))
+        _loaded[key, backend.target] = found
+    return found
+
+
+def code_for_routine(made: Any, device: CudaDevice) -> Code:
+    """The same for a kernel of a routine, a compiler.cuda.codegen.Code."""
+    backend = _cuda(device.capability)
+    found = _loaded.get((made.text, backend.target))
+    if found is None:
+        package = lambda: backend.compiler.package(made, backend.target)
+        found = _loaded[made.text, backend.target] = _load(made.text, "routine", backend, package)
     return found
 
 
@@ -70,8 +84,9 @@ def _cuda(capability: tuple[int, int]) -> _Backend:
     return _Backend(cuda, cuda.make_target(capability), launch.load)
 
 
-def _load(key: str, kernel: Kernel, backend: _Backend) -> Code:
-    compiler, target, load = backend
+def _load(key: str, name: str, backend: _Backend, compile: Callable[[], bytes]) -> Code:
+    """Code from the disk, or from the compiler."""
+    _, target, load = backend
     digest = hashlib.sha256("\0".join((key, target.key, _compiler_version())).encode()).hexdigest()
     stored = disk.get(digest)
     if stored is not None:
@@ -81,15 +96,20 @@ def _load(key: str, kernel: Kernel, backend: _Backend) -> Code:
             pass  # An object that this process cannot load is compiled again.
     started = time.perf_counter()
     try:
-        kernel = passes.run(kernel, check=config.verify)
-        if config.debug or config.dump:
-            debug.compiled(kernel, key, compiler, target)
-        code = compiler.compile(kernel, target)
+        code = compile()
     except Exception as error:
-        raise RuntimeError(f"cannot compile the kernel of {kernel.name.replace('_', ', ')}: {error}\n{key}") from error
-    compiled.append((kernel.name, time.perf_counter() - started))
+        raise RuntimeError(f"cannot compile the kernel of {name.replace('_', ', ')}: {error}\n{key}") from error
+    compiled.append((name, time.perf_counter() - started))
     disk.put(digest, code)
     return Code(load(code))
+
+
+def _compiled(key: str, kernel: Kernel, backend: _Backend) -> bytes:
+    compiler, target, _ = backend
+    kernel = passes.run(kernel, check=config.verify)
+    if config.debug or config.dump:
+        debug.compiled(kernel, key, compiler, target)
+    return compiler.compile(kernel, target)
 
 
 @cache

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import recipes, routines
 from .array import Array, method
+from .creation import arange, empty, full
 from .dtypes import int64, result_type
 from .elementwise import cast_to
 from .host import at_once, call
@@ -29,6 +31,21 @@ def _order(x: np.ndarray, axis: int, descending: bool, stable: bool) -> np.ndarr
     # Sort the reversed array, so that equal elements stay in order once the result is reversed.
     n = x.shape[axis]
     return n - 1 - np.flip(np.argsort(np.flip(x, axis), axis, stable=stable), axis)
+
+
+recipes.replace(_sorted, "sort")
+recipes.replace(_order, "argsort")
+
+
+def _sorting(name: str, function: Any, x: Array, axis: int, descending: bool, stable: bool, dtype: Any) -> Array:
+    """A call of `_sorted` or `_order`; a GPU does it along rows that lie in memory."""
+    from .manipulation import moveaxis
+
+    if not routines.serves(x):
+        return call(name, function, (x,), x.shape, dtype, axis, descending, stable)
+    rows = routines.contiguous(moveaxis(x, axis, -1))
+    result = call(name, function, (rows,), rows.shape, dtype, x.ndim - 1, descending, stable)
+    return moveaxis(result, -1, axis)
 
 
 def _flat(a: Any, axis: int | None) -> tuple[Array, int]:
@@ -66,7 +83,7 @@ def sort(
     Array
     """
     x, k = _flat(a, axis)
-    return call("sort", _sorted, (x,), x.shape, x.dtype, k, descending, stable is not False)
+    return _sorting("sort", _sorted, x, k, descending, stable is not False, x.dtype)
 
 
 def argsort(
@@ -81,7 +98,7 @@ def argsort(
 ) -> Array:
     """Positions that put the elements in order along an axis; see `sort`."""
     x, k = _flat(a, axis)
-    return call("argsort", _order, (x,), x.shape, int64, k, descending, stable is not False)
+    return _sorting("argsort", _order, x, k, descending, stable is not False, int64)
 
 
 def _sort_method(self: Array, axis: int = -1, kind: Any = None, order: Any = None) -> None:
@@ -118,6 +135,9 @@ def _search(a: np.ndarray, v: np.ndarray, side: Any) -> np.ndarray:
     return np.asarray(np.searchsorted(a, v, side))
 
 
+recipes.replace(_search, "searchsorted")
+
+
 def searchsorted(a: Any, v: Any, /, side: str = "left", sorter: Any = None) -> Array:
     """Where to insert elements in a sorted vector so that it stays sorted.
 
@@ -144,7 +164,10 @@ def searchsorted(a: Any, v: Any, /, side: str = "left", sorter: Any = None) -> A
     if sorter is not None:
         x = x[as_array(sorter)]
     to = result_type(x.dtype, v if type(v) in (int, float, complex) else y.dtype)
-    return call("searchsorted", _search, (cast_to(x, to), cast_to(y, to)), y.shape, int64, side)
+    x, y = cast_to(x, to), cast_to(y, to)
+    if routines.serves(x) or routines.serves(y):
+        x, y = routines.contiguous(x), routines.contiguous(y)
+    return call("searchsorted", _search, (x, y), y.shape, int64, side)
 
 
 method(searchsorted)
@@ -170,8 +193,41 @@ def unique(
     equal_nan: bool = True,
 ) -> Any:
     """The different elements in order; computed at once."""
+    x = as_array(ar)
+    if axis is None and _on_gpu(x):
+        values, *others = _unique("unique", x, return_index, return_inverse, return_counts, equal_nan)
+        found = [other for other in others if other is not None]
+        return (values, *found) if found else values
     run = lambda x: np.unique(x, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
-    return at_once("unique", run, (as_array(ar),))
+    return at_once("unique", run, (x,))
+
+
+def _on_gpu(x: Array) -> bool:
+    return routines.serves(x) and x.size > 0
+
+
+def _unique(name: str, x: Array, index: bool, inverse: bool, counts: bool, equal_nan: bool) -> tuple[Any, ...]:
+    """What `unique` gives of an array on a GPU, None for what is not asked for."""
+    from .manipulation import concatenate, ravel, reshape
+
+    flat = ravel(x)
+    order = None
+    if index or inverse:
+        flat, order = routines.sorted_with_order(name, flat)
+    else:
+        flat = sort(flat)
+    values, starts = routines.distinct(name, flat, equal_nan)
+    first = places = many = None
+    if order is not None and index:
+        first = order[starts]
+    if order is not None and inverse:
+        number = searchsorted(starts, arange(x.size, device=x.device), "right") - 1
+        places = empty(x.size, int64, device=x.device)
+        places[order] = number
+        places = reshape(places, x.shape)
+    if counts:
+        many = concatenate((starts[1:], full(1, x.size, int64, device=x.device))) - starts
+    return values, first, places, many
 
 
 class UniqueAll(NamedTuple):
@@ -193,22 +249,36 @@ class UniqueInverse(NamedTuple):
 
 def unique_all(x: Any, /) -> UniqueAll:
     """The different elements, where each first is, which one each element is, and how many there are."""
-    return UniqueAll(*at_once("unique_all", lambda v: tuple(np.unique_all(v)), (as_array(x),)))
+    a = as_array(x)
+    if _on_gpu(a):
+        return UniqueAll(*_unique("unique_all", a, True, True, True, False))
+    return UniqueAll(*at_once("unique_all", lambda v: tuple(np.unique_all(v)), (a,)))
 
 
 def unique_counts(x: Any, /) -> UniqueCounts:
     """The different elements and how many there are of each."""
-    return UniqueCounts(*at_once("unique_counts", lambda v: tuple(np.unique_counts(v)), (as_array(x),)))
+    a = as_array(x)
+    if _on_gpu(a):
+        values, _, _, counts = _unique("unique_counts", a, False, False, True, False)
+        return UniqueCounts(values, counts)
+    return UniqueCounts(*at_once("unique_counts", lambda v: tuple(np.unique_counts(v)), (a,)))
 
 
 def unique_inverse(x: Any, /) -> UniqueInverse:
     """The different elements and which one each element is."""
-    return UniqueInverse(*at_once("unique_inverse", lambda v: tuple(np.unique_inverse(v)), (as_array(x),)))
+    a = as_array(x)
+    if _on_gpu(a):
+        values, _, inverse, _ = _unique("unique_inverse", a, False, True, False, False)
+        return UniqueInverse(values, inverse)
+    return UniqueInverse(*at_once("unique_inverse", lambda v: tuple(np.unique_inverse(v)), (a,)))
 
 
 def unique_values(x: Any, /) -> Array:
     """The different elements."""
-    return at_once("unique_values", np.unique_values, (as_array(x),))
+    a = as_array(x)
+    if _on_gpu(a):
+        return _unique("unique_values", a, False, False, False, False)[0]
+    return at_once("unique_values", np.unique_values, (a,))
 
 
 def isin(element: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Array:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from . import routines
 from .array import Array, method
 from .compiler.expr import Shape
 from .compiler.ops import TABLE
@@ -15,6 +16,7 @@ from .elementwise import clip, finish
 from .host import at_once
 from .manipulation import broadcast_arrays, ravel, reshape, resize, stack
 from .operands import SCALARS, as_array, assigned, axis_index, elementwise, shape_tuple, to_numpy
+from .runtime.device import CPU
 
 __all__ = [
     "take", "take_along_axis", "put_along_axis", "nonzero", "argwhere", "flatnonzero", "compress",
@@ -88,25 +90,37 @@ def nonzero(a: Any) -> tuple[Array, ...]:
     x = as_array(a)
     if not x.ndim:
         raise ValueError("Calling nonzero on 0d arrays is not allowed. Use atleast_1d(scalar).nonzero() instead.")
+    if routines.serves(x):
+        return unravel_index(routines.positions("nonzero", x), x.shape)
     return at_once("nonzero", np.nonzero, (x,))
 
 
 def argwhere(a: Any) -> Array:
     """Positions of the elements that are not zero, a row each; computes `a`."""
-    return at_once("argwhere", np.argwhere, (as_array(a),))
+    x = as_array(a)
+    if x.ndim and routines.serves(x):
+        return stack(unravel_index(routines.positions("argwhere", x), x.shape), -1)
+    return at_once("argwhere", np.argwhere, (x,))
 
 
 def flatnonzero(a: Any) -> Array:
     """Positions in the flattened array of the elements that are not zero; computes `a`."""
-    return at_once("flatnonzero", np.flatnonzero, (as_array(a),))
+    x = as_array(a)
+    return routines.positions("flatnonzero", x) if routines.serves(x) else at_once("flatnonzero", np.flatnonzero, (x,))
+
+
+def _where(mask: Array) -> Any:
+    """Positions in the flattened array where a mask holds: on the GPU that it is on, or host data."""
+    on_gpu = mask._device() not in (None, CPU) and routines.serves(mask)
+    return flatnonzero(mask) if on_gpu else np.flatnonzero(mask._host())
 
 
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Array:
     """The slices along an axis where a condition holds; computes the condition."""
-    mask = as_array(condition)._host()
+    mask = as_array(condition)
     if mask.ndim != 1:
         raise ValueError("condition must be a 1-d array")
-    return finish(take(a, np.flatnonzero(mask), axis), out)
+    return finish(take(a, _where(mask), axis), out)
 
 
 def _compress(self: Array, condition: Any, axis: int | None = None, out: Any = None) -> Array:
@@ -119,7 +133,7 @@ Array.compress = _compress  # type: ignore[method-assign]
 
 def extract(condition: Any, arr: Any) -> Array:
     """The elements where a condition holds; computes the condition."""
-    return take(ravel(as_array(arr)), np.flatnonzero(as_array(condition)._host()))
+    return take(ravel(as_array(arr)), _where(as_array(condition)))
 
 
 def _set_flat(a: Array, key: Any, values: Any) -> None:
@@ -160,7 +174,7 @@ def putmask(a: Array, mask: Any, values: Any) -> None:
 
 def place(arr: Array, mask: Any, vals: Any) -> None:
     """Set the elements where a mask holds to those of `vals` in turn; computes the mask."""
-    found = np.flatnonzero(as_array(mask)._host())
+    found = _where(as_array(mask))
     v = as_array(vals)
     if found.size:
         if not v.size:

@@ -224,6 +224,8 @@ class HostStep:
     slot: int
     shape: E.Shape
     dtype: Any
+    function: Any
+    static: tuple[Any, ...]
     reads: list[int] = field(default_factory=list)
     frees: list[int] = field(default_factory=list)
 
@@ -453,7 +455,9 @@ class _Assembly:
                 offset, strides = 0, x.attrs[2]
             operands.append((self._slot(base), offset, strides, x.shape, x.dtype))
         reads = [o[0] for o in operands if o[0] >= 0]
-        return HostStep(node.attrs[0], self.source[node], operands, self._slot(node), node.shape, node.dtype, reads)
+        name, function, static = node.attrs
+        slot = self._slot(node)
+        return HostStep(name, self.source[node], operands, slot, node.shape, node.dtype, function, static, reads)
 
     def _lifetimes(self, steps: list[KernelStep | HostStep], kept: set[int]) -> None:
         """Free each temporary after the last step that touches it."""

@@ -24,11 +24,13 @@ from blockarray.compiler.printer import text
 from blockarray.runtime import device
 from blockarray.runtime.cuda import copies, driver, launch, memory, words
 from blockarray.runtime.device import Device
-from tests.compiler.cuda import gpu_emulator
+from tests.compiler.cuda import gpu_emulator, ptx_machine
 from tests.runtime.cuda.fake import FakeDriver
 
 #: Bytes of foreign memory that a pointer may reach, by its first byte.
 foreign: dict[int, int] = {}
+#: How the code of a routine's kernel begins: then its bytes of shared memory, and PTX on the next line.
+_ROUTINE = b"// routine "
 
 
 class InterpretingDriver(FakeDriver):
@@ -40,7 +42,11 @@ class InterpretingDriver(FakeDriver):
 
     def cuModuleLoadDataEx(self, code: bytes, count: int, options: list[str], values: list[Any]) -> Any:
         found = self._texts.get(code)
-        if found is None:
+        if found is None and code.startswith(_ROUTINE):
+            head, ptx = code.rstrip(b"\0").decode().split("\n", 1)
+            shared = int(head.removeprefix(_ROUTINE.decode()))
+            found = self._texts[code] = lambda programs, args: self._run_routine(ptx, shared, programs, args)
+        elif found is None:
             kernel = parser.parse(code.rstrip(b"\0").decode())
             found = self._texts[code] = lambda programs, args: self._run(kernel, programs, args)
         return found
@@ -96,6 +102,22 @@ class InterpretingDriver(FakeDriver):
             ctypes.c_int64.from_address(errors).value = int(failed[0]) + 1
 
 
+    def _run_routine(self, ptx: str, shared: int, programs: int, block: bytes) -> None:
+        """Run a routine's kernel in the interpreter of PTX, on copies of the blocks that arguments point into."""
+        words = list(struct.unpack(f"={len(block) // 8}q", block))
+        found = {start: nbytes for start, (_, nbytes, _) in self._blocks.items()}
+        used = {start: n for start, n in found.items() if any(start <= w < start + max(n, 1) for w in words)}
+        image = ptx_machine.Memory(sum(used.values()) + 1024 * (len(used) + 2))
+        moved = {}
+        for start, nbytes in used.items():
+            whole = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(start))
+            moved[start] = whole, image.put(whole, start % 256)
+        words = [next((moved[s][1] + w - s for s, n in used.items() if s <= w < s + max(n, 1)), w) for w in words]
+        ptx_machine.launch(ptx, image, words, programs, shared)
+        for whole, address in moved.values():
+            whole[:] = image.get(address, np.uint8, whole.shape)
+
+
 class EmulatingDriver(InterpretingDriver):
     """A driver that emulates the code that a GPU would run."""
 
@@ -128,6 +150,14 @@ def _generated(text: str) -> Any:
     return cuda.generate(parser.parse(text), cuda.make_target((9, 0)))
 
 
+@lru_cache
+def _emitted(text: str) -> str:
+    from blockarray.compiler import cuda
+    from blockarray.compiler.cuda.ptx import emit
+
+    return emit(text, cuda.make_target((9, 0)))
+
+
 class _Interpreted:
     """A compiler, and its target, whose code is block IR."""
 
@@ -141,6 +171,13 @@ class _Interpreted:
     def compile(cls, kernel: Kernel, target: Any) -> bytes:
         header = json.dumps({**cls.header(kernel), "format": "ptx"}).encode()
         return struct.pack("<I", len(header)) + header + text(kernel).encode()
+
+    @staticmethod
+    def package(code: Any, target: Any) -> bytes:
+        """A routine's kernel, as PTX whatever runs the others."""
+        header = json.dumps({"threads": code.threads, "shared": code.shared, "workspace": [0, 0], "format": "ptx"})
+        payload = _ROUTINE + f"{code.shared}\n{_emitted(code.text)}".encode()
+        return struct.pack("<I", len(header)) + header.encode() + payload
 
     @staticmethod
     def text(kernel: Kernel, target: Any) -> str:

@@ -306,7 +306,8 @@ def test_profile_and_explain(gpu: Any) -> None:
     xp.evaluate(x)
     y = xp.sort(x * 2)
     text = str(xp.explain(y))
-    assert "cuda:0" in text and "library call on the host sort" in text
+    assert "cuda:0" in text and "routine sort" in text
+    assert "library call on the host partition" in str(xp.explain(xp.partition(y, 2)))
     with xp.profile() as p:
         xp.evaluate(y)
         xp.unique(y)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -555,6 +556,11 @@ def _block(program: Program, memory: Memory, arguments: np.ndarray, number: int,
         units = waiting
 
 
+@lru_cache
+def _parsed(code: str) -> Program:
+    return Program(code)
+
+
 def launch(
     code: str,
     memory: Memory,
@@ -567,7 +573,7 @@ def launch(
     seed: int = 0,
 ) -> None:
     """Run a kernel given as PTX, `resident` blocks at a time."""
-    program, rng = Program(code), np.random.default_rng(seed)
+    program, rng = _parsed(code), np.random.default_rng(seed)
     slots = np.array([a & (1 << 64) - 1 for a in arguments], np.uint64)
     assert len(slots) == len(program.parameters), "number of arguments"
     order = list(rng.permutation(programs)) if programs else []
