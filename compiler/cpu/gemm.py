@@ -11,6 +11,8 @@ of it, is packed once and shared by the team; the other is packed by each thread
     each thread, for its blocks of the result:
         for each block of k: pack the other operand's block; multiply; on the last one apply the epilogue
 
+An operand that is read only a few times, as the other one is narrow, is not packed but read where it lies in memory.
+
 The order of additions depends on k only, so results do not depend on the number of threads.
 """
 
@@ -31,6 +33,10 @@ THIN, THIN_UPRIGHT = 256, 128
 #: Steps of k in a block where A is read where it lies and its columns are consecutive: a line holds parts of several
 #: panels' rows, and must stay in the L1 cache until the last of them.
 UPRIGHT = 128
+#: Panels of A up to which B is read where it lies, steps of k in a block then, and columns.
+LOW = 4
+SHALLOW = 8
+BROAD = 2048
 #: Products of at most this many multiplications are done by one thread each, if there are many.
 SMALL = 1 << 24
 
@@ -60,7 +66,8 @@ class Gemm:
     def module(self) -> str:
         functions = [
             self.tiles.pack(self.tiles.a), self.tiles.pack(self.tiles.b), self.tiles.multiply(),
-            *([self.tiles.multiply(direct=True)] if self.tiles.direct is not None else ()),
+            *([self.tiles.multiply("a")] if self.tiles.direct is not None else ()),
+            *([self.tiles.multiply("b")] if self.tiles.rows is not None else ()),
             self.tiles.epilogue(), self.barrier(), self.product(), self.run(), self.scratch(), self.workspace(),
         ]  # fmt: skip
         own = {f.name for f in functions}
@@ -72,9 +79,9 @@ class Gemm:
         e = Emitter(t, self.kernel, self.target, ())
         return e, e.size(self.tiles.m), e.size(self.tiles.n), e.size(self.tiles.k)
 
-    def _depth(self, t: Function, n: V, k: V) -> V:
+    def _depth(self, t: Function, m: V, n: V, k: V) -> V:
         """Steps of k in a block: equal blocks of at most kc, a multiple of 8."""
-        most = integer(self.kc)
+        most = t.select(self._low(t, m, n), integer(SHALLOW), integer(self.kc))
         if self.tiles.upright:
             most = t.select(self._thin(t, n), integer(UPRIGHT), most)
         blocks = t.max(integer(1), t.ceildiv(k, most))
@@ -83,6 +90,16 @@ class Gemm:
     def _thin(self, t: Function, n: V) -> V:
         """Whether A is read so few times that packing all of it, or even packing it at all, does not pay."""
         return t.cmp("sle", n, integer(THIN_UPRIGHT if self.tiles.upright else THIN))
+
+    def _low(self, t: Function, m: V, n: V) -> V:
+        """Whether B is read so few times that packing it does not pay."""
+        if self.tiles.rows is None:
+            return V("false", I1)
+        return t.bin("and", t.cmp("sle", m, integer(LOW * self.tiles.tile.mr)), self._shares_a(t, m, n))
+
+    def _strip(self, t: Function, low: V) -> V:
+        """Columns of B that are multiplied at a time when A is shared."""
+        return t.select(low, integer(BROAD), integer(self.strip))
 
     def _shares_a(self, t: Function, m: V, n: V) -> V:
         wide = t.bin("xor", self._thin(t, n), V("true", I1))
@@ -109,10 +126,12 @@ class Gemm:
         t = Function(f"{SYMBOL}_scratch", I64, {"args": PTR})
         _, m, n, k = self._sizes(t)
         tile = self.tiles.tile
-        shares_a, depth = self._shares_a(t, m, n), self._depth(t, n, k)
+        shares_a, depth = self._shares_a(t, m, n), self._depth(t, m, n, k)
         packed = t.mul(depth, self.own)
         rows = t.select(shares_a, t.round_up(m, tile.mr), integer(self.mc))
-        columns = t.select(shares_a, integer(self.strip), t.min(t.round_up(n, tile.nr), integer(self.nc)))
+        columns = t.select(
+            shares_a, self._strip(t, self._low(t, m, n)), t.min(t.round_up(n, tile.nr), integer(self.nc))
+        )
         tiles = t.select(t.cmp("sgt", k, depth), t.mul(rows, columns), integer(tile.mr * tile.nr))
         t.line(f"ret {t.add(packed, t.mul(tiles, self.bytes))}")
         return t
@@ -159,20 +178,23 @@ class Gemm:
         _, m, n, k = self._sizes(t)
         tile, threads = self.tiles.tile, t["threads"]
         direct = self._thin(t, n) if self.tiles.direct is not None else V("false", I1)
-        shares_a, depth = self._shares_a(t, m, n), self._depth(t, n, k)
+        low = self._low(t, m, n)
+        shares_a, depth = self._shares_a(t, m, n), self._depth(t, m, n, k)
         blocks = t.max(integer(1), t.ceildiv(k, depth))
         m_padded, n_padded = t.round_up(m, tile.mr), t.round_up(n, tile.nr)
 
         # Blocks of the result: equal ones, as many for each thread.
-        def cut(extent: V, most: int, panel: int) -> V:
+        def cut(extent: V, most: V | int, panel: int) -> V:
             count = t.mul(threads, t.ceildiv(extent, t.mul(threads, most)))
-            return t.min(integer(most), t.round_up(t.ceildiv(extent, count), panel))
+            return t.min(most if isinstance(most, V) else integer(most), t.round_up(t.ceildiv(extent, count), panel))
 
         rows = t.select(shares_a, m_padded, t.max(cut(m, self.mc, tile.mr), integer(4 * tile.mr)))
         row_blocks = t.ceildiv(m, rows)
         spread = t.ceildiv(threads, row_blocks)
         columns = t.select(
-            shares_a, cut(n, self.strip, tile.nr), t.min(integer(self.nc), t.round_up(t.ceildiv(n, spread), tile.nr))
+            shares_a,
+            cut(n, self._strip(t, low), tile.nr),
+            t.min(integer(self.nc), t.round_up(t.ceildiv(n, spread), tile.nr)),
         )
         tasks = t.mul(row_blocks, t.ceildiv(n, columns))
 
@@ -214,8 +236,11 @@ class Gemm:
             stride = t.select(several, integer(tile.elements), integer(0))
 
             def body(number: V, k0: V, kc: V) -> None:
+                # Where B is not packed its last columns are, as they are no whole tile.
+                whole = t.select(low, t.sub(breadth, t.rem(breadth, tile.nr)), integer(0))
+                behind, rest = t.add(n0, whole), t.sub(breadth, whole)
                 with t.if_else(shares_a) as branch:
-                    t.call("gemm.pack_b", "void", [t["args"], t["program"], packed, n0, breadth, k0, kc])
+                    t.call("gemm.pack_b", "void", [t["args"], t["program"], packed, behind, rest, k0, kc])
                     next(branch)
                     with t.if_(t.bin("xor", direct, V("true", I1))):
                         t.call("gemm.pack_a", "void", [t["args"], t["program"], packed, m0, height, k0, kc])
@@ -226,12 +251,20 @@ class Gemm:
                 a, b = t.select(shares_a, shared, packed), t.select(shares_a, packed, shared)
                 first = t.cmp("eq", number, integer(0))
                 last = t.cmp("eq", number, t.sub(blocks, integer(1)))
-                operands = [a, b, tiles, stride, m0, height, n0, breadth, k0, kc, first, last]
+
+                def multiply(name: str, tiles: V, n0: V, breadth: V) -> None:
+                    operands = [a, b, tiles, stride, m0, height, n0, breadth, k0, kc, first, last]
+                    t.call(name, "void", [t["args"], t["program"], *operands])
+
                 with t.if_else(direct) as branch:
                     if self.tiles.direct is not None:
-                        t.call("gemm.multiply_direct", "void", [t["args"], t["program"], *operands])
+                        multiply("gemm.multiply_a", tiles, n0, breadth)
                     next(branch)
-                    t.call("gemm.multiply", "void", [t["args"], t["program"], *operands])
+                    if self.tiles.rows is not None:
+                        with t.if_(low):
+                            multiply("gemm.multiply_b", tiles, n0, whole)
+                    before = t.mul(t.div(whole, tile.nr), t.ceildiv(height, tile.mr), stride)
+                    multiply("gemm.multiply", t.at(tiles, before, tile.size), behind, rest)
 
             each_block(body)
         t.call("gemm.barrier", "void", [t["header"], threads, t.add(rounds, integer(2))])

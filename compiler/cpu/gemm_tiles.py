@@ -160,6 +160,9 @@ class Tiles:
         #: The load that is all of A, if a product can read it where it lies, and whether its columns are consecutive.
         self.direct = values[0][0].op if root.name == "dot" and self._as_in_memory(values[0][0]) else None
         self.upright = self.direct is not None and not is_one(self.direct.operands[3])
+        #: The load that is all of B, if its rows can be read where they lie.
+        whole = root.name == "dot" and self._as_in_memory(values[1][0])
+        self.rows = values[1][0].op if whole and is_one(values[1][0].op.operands[3]) else None
         self.unroll = UNROLL if len(self.inner) <= BRIEF else 1
         self.a = self._side("gemm.pack_a", values[0], self.m, self.tile.mr)
         self.b = self._side("gemm.pack_b", values[1], self.n, self.tile.nr)
@@ -308,35 +311,38 @@ class Tiles:
         return found
 
     # -- the product --------------------------------------------------------------------------------------------------
-    def multiply(self, direct: bool = False) -> Function:
+    def multiply(self, direct: str = "") -> Function:
         """Multiply packed blocks: rows [m0, m0 + rows) by columns [n0, n0 + columns) over one block of k, from k0.
 
         Each register tile is added to the one at `tiles` unless `first`; after the `last` block of k it goes through
-        the epilogue.  `stride` elements lie between tiles (0: there is but one block of k).  A `direct` one reads A
-        where it lies.
+        the epilogue.  `stride` elements lie between tiles (0: there is but one block of k).  A `direct` operand, "a" or
+        "b", is read where it lies; of B whole tiles.
         """
         params = {
             "args": PTR, "program": I64, "a": PTR, "b": PTR, "tiles": PTR, "stride": I64, "m0": I64, "rows": I64,
             "n0": I64, "columns": I64, "k0": I64, "kc": I64, "first": I1, "last": I1,
         }  # fmt: skip
-        t = Function("gemm.multiply_direct" if direct else "gemm.multiply", "void", params, "internal")
+        t = Function(f"gemm.multiply_{direct}" if direct else "gemm.multiply", "void", params, "internal")
         tile = self.tile
         stores = [op for op in self.kernel.body.ops if op.name == "store_view"]
-        loads = [self.direct] if direct and self.direct is not None else []
+        loads = [op for name, op in (("a", self.direct), ("b", self.rows)) if name == direct and op is not None]
         e = Emitter(t, self.kernel, self.target, [*self.inner, *loads, *stores])
         e.excess = True
         kc, size = t["kc"], tile.size
         with t.for_(integer(0), t["columns"], tile.nr, [t["tiles"]]) as js:
-            b = t.at(t["b"], t.mul(js.index, kc), self.b.bytes)
+            b, pitch = t.at(t["b"], t.mul(js.index, kc), self.b.bytes), integer(self.b.parts * tile.nr)
             columns = t.min(integer(tile.nr), t.sub(t["columns"], js.index))
             column = t.add(t["n0"], js.index)
+            if direct == "b":
+                b, pitch = e.address(loads[0], {self.k: t["k0"], self.n: column}), e.scalar(loads[0].operands[2])
             with t.for_(integer(0), t["rows"], tile.mr, js.carried) as is_:
                 to = is_.carried[0]
                 row = t.add(t["m0"], is_.index)
                 rows = t.min(integer(tile.mr), t.sub(t["rows"], is_.index))
                 a = t.at(t["a"], t.mul(is_.index, kc), self.a.bytes)
                 offsets, stride = None, integer(self.a.parts * tile.mr)
-                for op in loads:
+                if direct == "a":
+                    op = loads[0]
                     # Rows past the end repeat the last one.
                     a = e.address(op, {self.m: row, self.k: t["k0"]})
                     apart, stride = (e.scalar(x) for x in op.operands[2:4])
@@ -352,7 +358,7 @@ class Tiles:
                 ahead = t.at(b, t.add(panel, t.mul(quarter, t.div(panel, QUARTERS))))
 
                 def block(vectors: int) -> None:
-                    sums = self._accumulate(e, a, offsets, stride, b, kc, ahead, vectors)
+                    sums = self._accumulate(e, a, offsets, stride, b, pitch, kc, ahead, vectors)
                     per_row = tile.nr * tile.parts // tile.width
                     numbers = [r * per_row + v for r in range(tile.mr) for v in range(vectors)]
                     places = [t.at(to, integer(i * tile.width), size) for i in numbers]
@@ -363,7 +369,7 @@ class Tiles:
                         for x, place in zip(sums, places, strict=True):
                             t.store(self._sum(e, t.load(place, tile.vector, size), x), place, size)
 
-                if direct:
+                if direct == "a":
                     with t.if_else(t.cmp("sle", columns, integer(tile.width))) as narrow:
                         block(1)
                         next(narrow)
@@ -388,12 +394,12 @@ class Tiles:
                         e.prefetch(op, {self.m: t.add(row, integer(r)), self.n: t.add(column, integer(j))})
 
     def _accumulate(
-        self, e: Emitter, a: V, offsets: Sequence[V] | None, stride: V, b: V, kc: V, ahead: V, per_row: int
+        self, e: Emitter, a: V, offsets: Sequence[V] | None, stride: V, b: V, pitch: V, kc: V, ahead: V, per_row: int
     ) -> list[V]:
         """The products of two panels, row by row; within a row the real vectors, then the imaginary ones.
 
-        A's rows lie `offsets` elements behind `a`, or next to each other in a panel; steps of k are `stride` elements
-        apart there.  Of the panel of B, `per_row` vectors are used.
+        A's rows lie `offsets` elements behind `a`, or next to each other in a panel.  Steps of k are `stride` elements
+        apart there, and `pitch` in B, of which `per_row` vectors are used.
         """
         t, tile = e.t, self.tile
         zero = V("zeroinitializer", tile.vector)
@@ -406,17 +412,17 @@ class Tiles:
             offset = integer(part * tile.mr + r) if offsets is None else offsets[r]
             return t.load(t.at(a, offset, tile.size), tile.element, tile.size)
 
-        def advance(a: V, k: int) -> V:
-            a = t.at(a, t.mul(stride, k), tile.size)
+        def advance(address: V, step: V, k: int) -> V:
+            """The address k steps on."""
+            address = t.at(address, t.mul(step, k), tile.size)
+            if not step.ref.startswith("%"):
+                return address
             # Opaque, or each of the elements of a trip would get a pointer of its own.
-            return t.op(f'call ptr asm "", "=r,0"({a})', PTR) if self.upright and offsets is not None else a
+            return t.op(f'call ptr asm "", "=r,0"({address})', PTR)
 
-        def step(sums: Sequence[V], a: V, b: V, k: int) -> list[V]:
+        def step(sums: Sequence[V], a: V, b: V) -> list[V]:
             sums, out = list(sums), []
-            bs = [
-                t.load(t.at(b, integer((k * loads + v) * tile.width), tile.size), tile.vector, tile.size)
-                for v in range(used)
-            ]
+            bs = [t.load(t.at(b, integer(v * tile.width), tile.size), tile.vector, tile.size) for v in range(used)]
             for r in range(tile.mr):
                 x = [t.splat(element(a, r, i), tile.width) for i in range(self.a.parts)]
                 row = sums[r * per_row : (r + 1) * per_row]
@@ -441,9 +447,9 @@ class Tiles:
                 t.prefetch(t.at(ahead, integer(line)), locality=2)
             for k in range(unroll):
                 own = slice(k % chains * count, (k % chains + 1) * count)
-                sums[own] = step(sums[own], advance(a, k), b, k)
-            b = t.at(b, integer(unroll * tile.nr), self.b.bytes)
-            unrolled.next = [advance(a, unroll), b, t.at(ahead, integer(fetched)), *sums]
+                sums[own] = step(sums[own], advance(a, stride, k), advance(b, pitch, k))
+            b = advance(b, pitch, unroll)
+            unrolled.next = [advance(a, stride, unroll), b, t.at(ahead, integer(fetched)), *sums]
         a, b, _, *sums = unrolled.carried
         while len(sums) > count:
             sums = [self._sum(e, x, y) for x, y in zip(sums[count:], sums, strict=False)]
@@ -451,8 +457,8 @@ class Tiles:
             return sums
         with t.for_(bulk, kc, 1, [a, b, *sums]) as rest:
             a, b, *sums = rest.carried
-            sums = step(sums, a, b, 0)
-            rest.next = [advance(a, 1), t.at(b, integer(tile.nr), self.b.bytes), *sums]
+            sums = step(sums, a, b)
+            rest.next = [advance(a, stride, 1), advance(b, pitch, 1), *sums]
         return rest.carried[2:]
 
     def _combine(self, e: Emitter, a: Sequence[V], b: Sequence[V], total: V) -> V:
