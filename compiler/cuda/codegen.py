@@ -78,8 +78,8 @@ class Codegen:
         self.scopes: list[dict[object, Any]] = [{}]
         #: Position at which the present trip of a looped dim starts.
         self.base: dict[str, V] = {}
-        #: Dims whose tile may be partly outside in the code being written.
-        self.masked: set[str] = set()
+        #: Whether the code being written is for programs at whose end no vector is cut.
+        self.divisible = True
         self.loops = 0
         #: Bytes of shared memory that exchanges since the last barrier for it have taken.
         self.exchanged = 0
@@ -99,7 +99,6 @@ class Codegen:
     def generate(self) -> Code:
         self._parameters()
         self._programs()
-        self.masked = set(self.layout.splits)
         self._versions()
         self.t.line("ret void")
         params = ", ".join(f"{ty} %{name}" for name, ty in self._signature)
@@ -171,36 +170,36 @@ class Codegen:
             self.first[name] = t.bin("mul", number, i32(split.vector)) if split.vector > 1 else number
 
     def _versions(self) -> None:
-        """The body, and where it pays another one for programs whose tile is whole."""
-        t, lane = self.t, self.layout.lane
-        if lane is None or self.layout.splits[lane].vector == 1 or self._whole_vectors(lane):
+        """The body, and another one for programs at whose end a vector is cut, if that may be."""
+        t = self.t
+        cuts: V | None = None
+        for dim, vector in self._vectors().items():
+            if not self.facts.divides_extent(dim, vector):
+                rest = t.bin("and", self.extents[dim], i64(vector - 1))
+                cut = t.cmp("ne", rest, i64(0))
+                cuts = cut if cuts is None else t.bin("or", cuts, cut)
+        self.divisible = True
+        if cuts is None:
             self._outer(self.layout.outer)
             return
-        whole: V | None = None
-        for name, split in self.layout.splits.items():
-            if not split.looped:
-                is_full = t.cmp("eq", self.extents[name], i64(split.chunk))
-            elif self.kernel.dims[name].block is not None:
-                is_full = t.cmp("eq", self.extents[name], i64(self.kernel.dims[name].block or 0))
-            else:
-                continue
-            whole = both(t, whole, is_full)
-        if whole is None:
-            self._outer(self.layout.outer)
-            return
-        fast, slow, done = t.new_label("whole"), t.new_label("partial"), t.new_label("done")
-        t.br_if(whole, fast, slow)
-        for label in (fast, slow):
+        whole, cut, done = t.new_label("whole"), t.new_label("cut"), t.new_label("done")
+        t.br_if(cuts, cut, whole)
+        for label in (whole, cut):
             t.label(label)
-            self.masked = set(self.layout.splits)
-            if label is fast:
-                self.masked = {
-                    n for n, s in self.layout.splits.items() if s.looped and self.kernel.dims[n].block is None
-                }
+            self.divisible = label is whole
             with self.scope():
                 self._outer(self.layout.outer)
             t.br(done)
         t.label(done)
+
+    def _vectors(self) -> dict[str, int]:
+        """Elements along each dim that masks and accesses take together, where there are several."""
+        found = {name: split.vector for name, split in self.layout.splits.items() if split.vector > 1}
+        for op in self.kernel.walk():
+            if op.name in layout.VIEWS and staging.is_crossing(self, op):
+                dim = staging.along(self, op)
+                found[dim] = max(found.get(dim, 1), self.facts.width(op, dim))
+        return found
 
     def _outer(self, dims: list[str]) -> None:
         """The body, in trips over parallel dims that are too long for the registers."""
@@ -456,12 +455,10 @@ class Codegen:
         offset = self.layout.splits[dim].offset(register)
         return self.t.bin("add", self.first64(dim), i64(offset)) if offset else self.first64(dim)
 
-    def inside(self, dim: str, register: int) -> V | None:
-        """Whether a register's position is in the tile; None: known to be."""
-        if dim not in self.masked:
-            return None
+    def inside(self, dim: str, register: int) -> V:
+        """Whether a register's position is in the tile."""
         split = self.layout.splits[dim]
-        if self._whole_vectors(dim):
+        if self.whole_vectors(dim, split.vector):
             register -= register % split.vector
 
         def make() -> V:
@@ -480,9 +477,9 @@ class Codegen:
         extent = t.call("llvm.smin.i64", "i64", [extent, i64(1 << 30)])
         return t.cast("trunc", extent, "i32")
 
-    def _whole_vectors(self, dim: str) -> bool:
+    def whole_vectors(self, dim: str, vector: int) -> bool:
         """Whether the end of the tile never cuts a vector."""
-        return self.facts.divides_extent(dim, self.layout.splits[dim].vector)
+        return self.divisible or self.facts.divides_extent(dim, vector)
 
     def mask(self, extents: Iterable[int | str], point: Point) -> V | None:
         """Whether a point lies in the tile."""
@@ -539,7 +536,7 @@ class Codegen:
     def width(self, op: Op) -> int:
         """Elements along the lane dim that one access of a view moves."""
         lane = self.layout.lane
-        if lane is None or (lane in self.masked and not self._whole_vectors(lane)):
+        if lane is None or not self.whole_vectors(lane, self.layout.splits[lane].vector):
             return 1
         return min(max(1, self.facts.width(op, lane)), self.layout.splits[lane].vector)
 

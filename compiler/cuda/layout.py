@@ -254,9 +254,9 @@ def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
     # Innermost first; scans go along registers rather than threads.
     scanned = {op.operands[0].type.extents[op.attrs["dim"]] for op in kernel.walk() if op.name == "scan"}
     order = [lane, *sorted((n for n in reversed(kernel.dims) if n != lane), key=lambda n: n in scanned)]
-    width = max([dtypes.SIZE[view(op)[0].type.dtype] for op in views], default=8)
+    width = max([dtypes.SIZE[view(op)[0].type.dtype] for op in views if lane in view(op)[3]], default=8)
     several = _passes(kernel) > 1
-    goal = max(vector, min(16, (64 if several else 32) // width))
+    goal = max(vector, min(16, (64 if walked else 32) // width))
     limit = REGISTERS * 4 // max(4, width)
     bounded = 1
     for size in sizes.values():

@@ -165,9 +165,13 @@ class Pending:
     #: Whether the lanes of a warp agree.
     agree: bool
 
-    def size(self, code: Codegen) -> int:
+    def field(self, code: Codegen, dtype: str) -> int:
+        """Bytes of shared memory for one part of the state."""
         each = code.layout.threads >> WARP if self.agree else code.layout.threads
-        return each * sum(dtypes.SIZE[d] for d in self.reduction.dtypes)
+        return -(-each * dtypes.SIZE[dtype] // 16) * 16
+
+    def size(self, code: Codegen) -> int:
+        return sum(self.field(code, d) for d in self.reduction.dtypes)
 
 
 def _across_warps(code: Codegen, pending: Sequence[Pending]) -> None:
@@ -199,8 +203,7 @@ def _fields(code: Codegen, area: V, p: Pending) -> list[V]:
     """Where the parts of a state lie."""
     found = [area]
     for d in p.reduction.dtypes[:-1]:
-        each = code.layout.threads >> WARP if p.agree else code.layout.threads
-        found.append(at(code.t, found[-1], each * dtypes.SIZE[d]))
+        found.append(at(code.t, found[-1], p.field(code, d)))
     return found
 
 

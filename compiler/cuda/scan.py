@@ -74,7 +74,7 @@ class Scan:
                     point = {**row, self.dim: high * split.vector + low}
                     x = convert(t, code.get(self.op.operands[0], point), self.op.result.type.dtype, self.dtype)
                     mask = code.inside(self.dim, point[self.dim])
-                    xs.append(x if mask is None else select(t, mask, x, self.identity))
+                    xs.append(select(t, mask, x, self.identity))
                 local[-1].append(dict(enumerate(accumulate(xs, self.join), high * split.vector)))
         totals = [[list(block.values())[-1] for block in blocks] for blocks in local]
         if split.threads > 1:

@@ -46,7 +46,7 @@ class Tile:
         self.size = dtypes.SIZE[self.dtype]
         assert code.layout.lane is not None
         self.across = code.layout.lane
-        (self.along,) = [str(e) for e in extents if e != self.across]
+        self.along = along(code, op)
         self.stride = strides[extents.index(self.across)]
         self.pointer = pointer
         splits = code.layout.splits
@@ -54,9 +54,8 @@ class Tile:
         self.width = splits[self.across].chunk
         self.pitch = self.length + max(1, 4 // self.size)
         vector = min(code.facts.width(op, self.along), self.length)
-        whole = self.along not in code.masked or code.facts.divides_extent(self.along, vector)
         self.vector = vector
-        self.access = vector if whole else 1
+        self.access = vector if code.whole_vectors(self.along, vector) else 1
         self.base = code.exchange(self.size * self.pitch * self.width)
         #: Threads along and across it that access a row of runs together, and whether this is one of them.
         self.threads = min(code.layout.active, self.length // self.vector)
@@ -68,8 +67,10 @@ class Tile:
     def runs(self) -> list[Run]:
         """What this thread accesses."""
         code, t = self.code, self.code.t
-        limits = {d: code.memo(("extent", d), lambda d=d: t.cast("trunc", code.extents[d], "i32"))
-                  for d in (self.along, self.across) if d in code.masked}  # fmt: skip
+        length, width = (
+            code.memo(("extent", d), lambda d=d: t.cast("trunc", code.extents[d], "i32"))
+            for d in (self.along, self.across)
+        )
         x = t.bin("mul", t.bin("and", code.tid, i32(self.threads - 1)), i32(self.vector))
         y = t.bin("lshr", code.tid, i32(self.threads.bit_length() - 1))
         stride = code.integer(self.stride)
@@ -79,18 +80,14 @@ class Tile:
             across = t.bin("add", y, i32(k))
             line = at(t, start, t.bin("mul", t.cast("zext", across, "i64"), t.bin("mul", stride, i64(self.size))))
             for m in range(0, self.length, self.threads * self.vector):
-                along = t.bin("add", x, i32(m))
-                mask = self.works
-                if self.across in limits:
-                    mask = both(t, mask, t.cmp("slt", across, limits[self.across]))
-                masks = []
-                for n in range(0, self.vector, self.access):
-                    inside = None
-                    if self.along in limits:
-                        inside = t.cmp("slt", t.bin("add", along, i32(n)), limits[self.along])
-                    masks.append(both(t, mask, inside))
-                address = at(t, line, t.cast("zext", t.bin("mul", along, i32(self.size)), "i64"))
-                found.append(Run(along, across, address, masks))
+                place = t.bin("add", x, i32(m))
+                row = both(t, self.works, t.cmp("slt", across, width))
+                masks = [
+                    both(t, row, t.cmp("slt", t.bin("add", place, i32(n)), length))
+                    for n in range(0, self.vector, self.access)
+                ]
+                address = at(t, line, t.cast("zext", t.bin("mul", place, i32(self.size)), "i64"))
+                found.append(Run(place, across, address, masks))
         return found
 
     def place(self, along: V, across: V) -> V:
@@ -108,6 +105,12 @@ class Tile:
         splits = self.code.layout.splits
         along, across = (splits[d].offset(point[d]) for d in (self.along, self.across))
         return self.size * (across * self.pitch + along)
+
+
+def along(code: Codegen, op: Op) -> str:
+    """The dim of a crossing view's neighbours."""
+    (found,) = [str(e) for e in layout.view(op)[3] if e != code.layout.lane]
+    return found
 
 
 def is_crossing(code: Codegen, op: Op) -> bool:
