@@ -20,6 +20,8 @@ import pytest
 NAMESPACE = os.environ.get("BLOCKARRAY_TEST_NAMESPACE", "blockarray")
 xp = importlib.import_module(NAMESPACE)
 LAZY = hasattr(xp, "evaluate")
+#: Whether arrays live on a GPU: its kernels come in a few variants, by which addresses and sizes are multiples of 16.
+ON_GPU = LAZY and str(xp.get_default_device()) != "cpu"
 ROOT = Path(__file__).resolve().parent.parent
 
 needs_lazy = pytest.mark.skipif(not LAZY, reason="asks about kernels and laziness, which NumPy has not")
