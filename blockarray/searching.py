@@ -113,12 +113,16 @@ method(argsort)
 def partition(a: Any, kth: Any, axis: int | None = -1) -> Array:
     """The elements with the `kth` at the place it has in order, smaller ones before it."""
     x, k = _flat(a, axis)
+    if routines.serves(x):
+        return sort(x, k)
     return call("partition", np.partition, (x,), x.shape, x.dtype, kth, k)
 
 
 def argpartition(a: Any, kth: Any, axis: int | None = -1) -> Array:
     """Positions that `partition` puts the elements in."""
     x, k = _flat(a, axis)
+    if routines.serves(x):
+        return argsort(x, k)
     return call("argpartition", np.argpartition, (x,), x.shape, int64, kth, k)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from . import routines
 from .array import Array
 from .compiler.ops import TABLE
 from .dtypes import float64, result_type
@@ -32,10 +33,52 @@ def _order_statistic(name: str, a: Any, q: Any, axis: Any, keepdims: bool, metho
     to = float64 if x.dtype.kind in "iub" else x.dtype
     axis = tuple(axis) if isinstance(axis, list) else axis
     shape = _reduced(x, axis, keepdims)
+    if routines.serves(x) and x.size and name in _OF_ROWS:
+        if q is None:
+            return _of_rows(x, None, axis, shape, to)
+        if not isinstance(q, Array) and method == "linear":
+            share = np.asarray(q, np.float64) / _OF_ROWS[name]
+            if not ((share >= 0) & (share <= 1)).all():
+                raise ValueError(f"{name}s must be in the range [0, {_OF_ROWS[name]}]".capitalize())
+            return _of_rows(x, share, axis, shape, to)
     if q is None:
         return call(name, _median, (x,), shape, to, name, axis, keepdims)
     points = as_array(q)
     return call(name, _quantile, (x, points), (*points.shape, *shape), to, name, axis, keepdims, method)
+
+
+#: What a GPU takes from sorted rows, with the value of `q` that stands for everything.
+_OF_ROWS = {"median": 1, "quantile": 1, "percentile": 100}
+
+
+def _of_rows(x: Array, share: np.ndarray | None, axis: Any, shape: tuple[int, ...], to: np.dtype) -> Array:
+    """The median, or quantiles, over axes of an array on a GPU, as NumPy interpolates them."""
+    from .manipulation import moveaxis, reshape
+    from .searching import sort
+    from .selection import take
+
+    axes = axis_tuple(axis, x.ndim)
+    kept = [n for k, n in enumerate(x.shape) if k not in axes]
+    rows = reshape(moveaxis(x, axes, tuple(range(-len(axes), 0))), (*kept, -1)) if axes else x[..., None]
+    rows = sort(rows if x.dtype.kind == "f" or to == x.dtype else cast_to(rows, to))
+    last = rows.shape[-1] - 1
+    if share is None:
+        low, high = rows[..., last // 2], rows[..., (last + 1) // 2]
+        wide = np.dtype(np.float32) if to.itemsize == 2 else to
+        result = cast_to((cast_to(low, wide) + cast_to(high, wide)) / 2, to) if last % 2 else low
+        largest = rows[..., last]
+    else:
+        place = share.reshape(-1) * last
+        before = np.where(place < last, np.floor(place), last).astype(np.int64)
+        t = (place - before).reshape(-1, *[1] * len(kept))
+        low, high = (moveaxis(take(rows, i, -1), -1, 0) for i in (before, np.minimum(before + 1, last)))
+        step = cast_to(high - low, float64)
+        between = elementwise(TABLE["where"], as_array(t >= 0.5), high - step * (1 - t), low + step * t)
+        result, shape = cast_to(between, to), (*share.shape, *shape)
+        largest = rows[..., last]
+    if to.kind not in "iub":
+        result = elementwise(TABLE["where"], elementwise(TABLE["isnan"], largest), largest, result)
+    return reshape(result, shape)
 
 
 def _median(x: np.ndarray, name: str, axis: Any, keepdims: bool) -> Any:

@@ -217,3 +217,17 @@ def test_the_interpreter_finds_accesses_out_of_bounds(rng):
     with pytest.raises(AssertionError, match="not allocated"):
         arguments = [memory.put(x), memory.allocate(x.nbytes - 2), 400]
         launch(code(step.code.text), memory, arguments, 1, step.code.shared)
+
+
+@pytest.mark.parametrize("operand", ["x", "values", "selected", "positions", "count", "workspace"])
+def test_the_interpreter_finds_misaligned_accesses(operand):
+    routine = compact(Selection("i32", value=8, positions="i64"), 300)
+    memory = Memory(1 << 20)
+    sizes = {"x": 1200, "values": 2400, "selected": 2400, "positions": 2400, "count": 8, "workspace": routine.workspace}
+    places = {name: memory.put(np.ones(n + 8, np.uint8)) + 2 * (name == operand) for name, n in sizes.items()}
+    (step,) = routine.launches
+    start = places["workspace"] - memory.base
+    memory.bytes[start : start + routine.zeroed] = 0
+    arguments = [a if isinstance(a, int) else places[a.operand] + a.offset for a in step.arguments]
+    with pytest.raises(AssertionError, match="misaligned"):
+        launch(code(step.code.text), memory, arguments, step.programs, step.code.shared)

@@ -1,0 +1,192 @@
+"""Sorting, selection and copies in row-major order: on the tests' device, and on fake GPUs where that is the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import fake_gpu
+from tests.support import assert_same, needs_lazy, xp
+
+pytestmark = needs_lazy
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[Any]:
+    if request.param == "cpu":
+        yield xp.Device("cpu")
+    elif pytestconfig.getoption("--device") == "cpu":
+        with fake_gpu.installed(1):
+            yield xp.devices()[1]
+    else:
+        yield xp.devices()[1]
+
+
+def sample(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    x = (rng.standard_normal(shape) * 5).round(1).astype(dtype)
+    if x.dtype.kind == "f":
+        for start, v in enumerate((np.nan, 0.0, -0.0, np.inf, -np.inf)):
+            x.reshape(-1)[start::17] = v
+    return x
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", "bool", "float64"])
+def test_sort_along_axes(device: Any, dtype: str) -> None:
+    a = sample(dtype, (5, 30, 4))
+    x = xp.asarray(a, device=device)
+    for axis in (0, 1, -1, None):
+        assert_same(xp.sort(x, axis), np.sort(a, axis))
+        assert_same(xp.argsort(x, axis), np.argsort(a, axis, stable=True))
+        assert_same(xp.partition(x, 2, axis)[:1], np.sort(a, axis)[:1]) if axis == 0 else None
+    order = 29 - np.flip(np.argsort(np.flip(a, 1), 1, stable=True), 1)
+    assert_same(xp.argsort(x, 1, descending=True), order)
+    assert_same(xp.sort(x, 1, descending=True), np.take_along_axis(a, order, 1))
+    assert_same(xp.sort(x[::2, ::-1].T, 0), np.sort(a[::2, ::-1].T, 0))
+    assert xp.sort(x[:, :0]).shape == (5, 0, 4)
+
+
+def test_sorting_is_a_step_of_the_plan(device: Any) -> None:
+    x = xp.asarray(sample("float32", (40, 3)), device=device)
+    y = xp.sort(x * 2, axis=0) + 1
+    steps = xp.explain(y).kernels
+    assert len(steps) == 3 and steps[1].name == "sort"
+    assert steps[1].kind == ("library call" if device == "cpu" else "routine")
+    with xp.profile() as p:
+        xp.evaluate(y)
+    assert "sort" in [k.name for k in p.kernels]
+    z = xp.asarray(sample("float32", (6,)).astype("complex64"), device=device)
+    assert_same(xp.sort(z), np.sort(np.asarray(z)))
+
+
+def test_searchsorted(device: Any) -> None:
+    a, v = np.sort(sample("float32", (50,))), sample("float32", (4, 9))
+    x, y = xp.asarray(a, device=device), xp.asarray(v, device=device)
+    for side in ("left", "right"):
+        assert_same(xp.searchsorted(x, y, side=side), np.searchsorted(a, v, side))
+        assert_same(xp.searchsorted(x, y.T, side=side), np.searchsorted(a, v.T, side))
+        assert int(xp.searchsorted(x, 0.5, side=side)) == np.searchsorted(a, np.float32(0.5), side)
+    order = np.arange(50)[::-1]
+    assert_same(xp.searchsorted(x[::-1], y, sorter=xp.asarray(order, device=device)), np.searchsorted(a, v))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "complex64"])
+def test_selection(device: Any, dtype: str) -> None:
+    a = np.nan_to_num(sample("float32", (6, 20)).round(), posinf=3, neginf=4).astype(dtype)
+    x = xp.asarray(a, device=device)
+    for got, want in ((x, a), (x.T, a.T), (x[:, ::-3], a[:, ::-3]), (x[:0], a[:0]), (x[0], a[0])):
+        for one, other in zip(xp.nonzero(got), np.nonzero(want), strict=True):
+            assert_same(one, other)
+        assert_same(xp.argwhere(got), np.argwhere(want))
+        assert_same(xp.flatnonzero(got), np.flatnonzero(want))
+        assert_same(got[got != 0], want[want != 0])
+        assert_same(xp.extract(got != 0, got), want[want != 0])
+    assert x[x != 0].device is device
+    assert_same(x[x[:, 0] != 0], a[a[:, 0] != 0])
+    assert_same(x[:, x[0] != 0], a[:, a[0] != 0])
+    assert_same(xp.compress(x[0] != 0, x, axis=1), np.compress(a[0] != 0, a, axis=1))
+    count = int((a != 0).sum())
+    x[x != 0] = xp.arange(count, device=device).astype(dtype)
+    a[a != 0] = np.arange(count).astype(dtype)
+    assert_same(x, a)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "uint8", "bool"])
+def test_unique(device: Any, dtype: str) -> None:
+    a = sample(dtype, (9, 11)) if dtype != "uint8" else np.arange(99, dtype="u1").reshape(9, 11) % 7
+    x = xp.asarray(a, device=device)
+    for one, other in zip(xp.unique(x, True, True, True), np.unique(a, True, True, True), strict=True):
+        assert_same(one, other)
+    assert_same(xp.unique(x, equal_nan=False), np.unique(a, equal_nan=False))
+    # Which NaN is first is not said.
+    a = np.nan_to_num(a)
+    x = xp.asarray(a, device=device)
+    for name in ("unique_all", "unique_counts", "unique_inverse"):
+        got = getattr(xp, name)(x)
+        assert all(r.device is device for r in got)
+        for one, other in zip(got, getattr(np, name)(a), strict=True):
+            assert_same(one, other, name)
+    assert_same(xp.sort(xp.unique_values(x)), np.sort(np.unique_values(a)))
+    assert xp.unique(x[:0]).shape == (0,)
+
+
+def test_order_statistics(device: Any) -> None:
+    for dtype in ("float32", "int32"):
+        a = sample(dtype, (5, 8, 3))
+        a[:2] = 1
+        x = xp.asarray(a, device=device)
+        to = np.float32 if dtype == "float32" else np.float64
+        for axis in (None, 1, (0, 2)):
+            for keep in (False, True):
+                with np.errstate(invalid="ignore"):
+                    want = (
+                        np.median(a, axis, keepdims=keep),
+                        np.quantile(a, np.array([0.1, 0.5, 1]), axis, keepdims=keep),
+                    )
+                assert_same(xp.median(x, axis, keepdims=keep), np.asarray(want[0], to))
+                assert_same(xp.quantile(x, [0.1, 0.5, 1], axis, keepdims=keep), np.asarray(want[1], to))
+    with pytest.raises(ValueError, match="range"):
+        xp.evaluate(xp.percentile(x, 101))
+
+
+def test_an_index_out_of_bounds_is_told_by_what_depends_on_it(device: Any) -> None:
+    x = xp.arange(10.0, device=device)
+    bad = x[xp.asarray(np.arange(2000) % 11, device=device)]
+    with pytest.raises(IndexError, match="out of bounds"):
+        np.asarray(xp.sort(bad))
+    with pytest.raises(IndexError, match="out of bounds"):
+        bad[bad > 3]
+
+
+# -- copies -----------------------------------------------------------------------------------------------------------
+def test_a_contiguous_copy_is_one_kernel(device: Any) -> None:
+    a = sample("float32", (70, 90))
+    x = xp.asarray(a, device=device)
+    for y, want in (
+        (xp.ascontiguousarray(x.T), a.T),
+        (x.T.copy(), a.T),
+        (xp.require(x.T, requirements="C"), a.T),
+        (xp.ascontiguousarray(x.T + 1), a.T + 1),
+        (xp.ascontiguousarray(x[::2, ::-1]), a[::2, ::-1]),
+        (xp.ascontiguousarray(xp.broadcast_to(x[0], (4, 90))), np.broadcast_to(a[0], (4, 90))),
+    ):
+        steps = xp.explain(y).kernels
+        assert len(steps) == 1 and "copy" in steps[0].ops
+        xp.evaluate(y)
+        assert y.strides == np.ascontiguousarray(want).strides
+        assert np.asarray(y).flags.c_contiguous
+        assert_same(y, want)
+    for y in (x.copy("F"), xp.require(x, requirements=["F", "W"]), xp.copy(x.T, "F").T[::1].T.T):
+        assert_same(y, a if y.shape == a.shape else a.T)
+    assert np.asarray(x.copy("F")).flags.f_contiguous
+
+
+def test_a_copy_of_what_lies_in_order_costs_nothing(device: Any) -> None:
+    x = xp.asarray(sample("float32", (70, 90)), device=device)
+    xp.evaluate(x)
+    assert xp.ascontiguousarray(x) is x
+    assert not xp.explain(x.copy()).kernels
+    (step,) = xp.explain((x + 1).copy() * 2).kernels
+    assert step.ops == ["add", "multiply"]
+    assert xp.ascontiguousarray(3.0).shape == (1,)
+
+
+def test_writes_to_a_copy_leave_the_rest_alone(device: Any) -> None:
+    a = sample("int32", (6, 7))
+    x = xp.asarray(a, device=device)
+    t = x.T + 1
+    c = t.copy()
+    d = c * 2
+    c[0] = 5
+    t[1] = 9
+    want = a.T + 1
+    copied, kept = want.copy(), want.copy()
+    copied[0], kept[1] = 5, 9
+    xp.evaluate(d, c, t)
+    assert_same(d, want * 2)
+    assert_same(c, copied)
+    assert_same(t, kept)
+    assert_same(x, a)
