@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from time import perf_counter
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -54,10 +55,30 @@ def copied(source: Buffer, offset: int, nbytes: int, device: CudaDevice) -> Buff
     return target
 
 
-def download(buffer: Buffer, dtype: np.dtype, offset: int, shape: Shape, strides: Shape) -> np.ndarray:
-    """Elements of a buffer as a NumPy array of its own: waits for them.
+#: Host copies of small buffers, until something is written to them: elements are often read one by one.
+_mirrors: WeakKeyDictionary[Buffer, np.ndarray] = WeakKeyDictionary()
+_SMALL = 4096
+_BYTE = np.dtype(np.uint8)
+
+
+def forget(buffer: Any) -> None:
+    """Note that a buffer's elements may change."""
+    _mirrors.pop(buffer, None)
+
+
+def download(
+    buffer: Buffer, dtype: np.dtype, offset: int, shape: Shape, strides: Shape, keep: bool = False
+) -> np.ndarray:
+    """Elements of a buffer as a NumPy array, which must not be written to: waits for them.
 
     One copy fetches everything between the first and the last element.
+
+    Parameters
+    ----------
+    buffer, dtype, offset, shape, strides
+        The window, in elements.
+    keep : bool
+        Whether a copy of a small buffer may be kept for the next time: only kernels write to it.
 
     Raises
     ------
@@ -66,6 +87,13 @@ def download(buffer: Buffer, dtype: np.dtype, offset: int, shape: Shape, strides
     """
     if 0 in shape:
         return np.empty(shape, dtype)
+    steps = tuple([s * dtype.itemsize for s in strides])
+    if buffer in _mirrors:
+        return np.ndarray(shape, dtype, _mirrors[buffer], offset * dtype.itemsize, steps)
+    if keep and buffer.nbytes <= _SMALL:
+        mirror = np.ascontiguousarray(download(buffer, _BYTE, 0, (buffer.nbytes,), (1,)))
+        _mirrors[buffer] = mirror
+        return np.ndarray(shape, dtype, mirror, offset * dtype.itemsize, steps)
     reach = [s * (n - 1) for s, n in zip(strides, shape, strict=True)]
     low = offset + sum([min(r, 0) for r in reach])
     count = offset + sum([max(r, 0) for r in reach]) - low + 1
@@ -77,14 +105,13 @@ def download(buffer: Buffer, dtype: np.dtype, offset: int, shape: Shape, strides
         profiler.note(f"copy from {buffer.device}", perf_counter() - started, elements.nbytes, 0)
     checks.settle(waiting)
     checks.raise_for(buffer)
-    steps = tuple([s * dtype.itemsize for s in strides])
     return np.ndarray(shape, dtype, elements, (offset - low) * dtype.itemsize, steps)
 
 
 class CudaLaunch(Arguments):
     """A kernel step on a GPU: its code and its arguments."""
 
-    __slots__ = ("code", "device", "programs", "outputs")
+    __slots__ = ("code", "device", "programs", "outputs", "rewritten")
 
     def __init__(self, step: KernelStep, device: CudaDevice) -> None:
         super().__init__(step)
@@ -95,6 +122,8 @@ class CudaLaunch(Arguments):
         if step.programs and self.code.function is not None:
             self.programs = self.code.function.header.get("programs", step.programs)
         self.outputs = {slot for slot, _ in step.writes} | ({p[1] for p in self.pointers} - set(step.reads))
+        #: Slots of memory that was there before.
+        self.rewritten = self.outputs - {slot for slot, _ in step.writes}
         checks.used[device] = None
 
     def run(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
@@ -123,6 +152,8 @@ class CudaLaunch(Arguments):
             launch(self.code.function, device, self.address, self.nbytes, self.programs)
         if check is not None or checks.suspects:
             checks.spread(check, [memory[slot] for slot in self.step.reads], [memory[slot] for slot in self.outputs])
+        for slot in self.rewritten:
+            forget(memory[slot])
         for slot in self.step.frees:
             memory[slot] = None
 
@@ -167,10 +198,10 @@ class CudaCall(Call):
         return put(value, self.device)
 
 
-def as_host(buffer: Any, dtype: np.dtype, offset: int, shape: Shape, strides: Shape) -> np.ndarray:
+def as_host(buffer: Any, dtype: np.dtype, offset: int, shape: Shape, strides: Shape, keep: bool) -> np.ndarray:
     """Elements of a buffer, wherever it is, read-only: the host's memory itself, or a copy of a GPU's."""
     if buffer.device is CPU:
         return as_numpy(buffer, dtype, offset, shape, strides, False)
-    result = download(buffer, dtype, offset, shape, strides)
+    result = download(buffer, dtype, offset, shape, strides, keep)
     result.flags.writeable = False
     return result

@@ -40,6 +40,7 @@ class Export:
         self.buffer = buffer
         self.writable = writable
         _live[id(buffer)] = self
+        cuda.forget(buffer)
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def host(e: Expr) -> np.ndarray:
     buf, offset, strides = e.attrs
     if buf.device is not CPU and _is_sparse(e):
         buf, offset, strides = transfer.dense(e).attrs
-    return cuda.as_host(buf, e.dtype, offset, e.shape, strides)
+    return cuda.as_host(buf, e.dtype, offset, e.shape, strides, id(buf) not in _live)
 
 
 def _is_sparse(e: Expr) -> bool:
