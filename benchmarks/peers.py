@@ -9,7 +9,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from workloads import Row, chain, gelu_matmul, layernorm, matmul, softmax, sum_0, sum_1, sum_all
+from workloads import QUOTIENTS, Row, chain, gelu_matmul, layernorm, matmul, softmax, sum_0, sum_1, sum_all
 
 Call = Callable[[], Any]
 
@@ -54,13 +54,18 @@ class Peer:
 
 
 def with_out(xp: Any, row: Row, args: list[Any]) -> Callable[[Any], Any] | None:
-    """The rows that are one function with an `out` argument."""
+    """The rows whose last function has an `out` argument."""
+    x = args[0]
+    if row.function is chain:
+        return lambda out: xp.add(xp.exp(-(x * x) * 0.5) * 0.3989, xp.sin(x) * 0.5, out=out)
+    if row.function in QUOTIENTS:
+        return lambda out: xp.divide(*QUOTIENTS[row.function](xp, x), out=out)
     if row.function is sum_0:
-        return lambda out: xp.sum(args[0], axis=0, out=out)
+        return lambda out: xp.sum(x, axis=0, out=out)
     if row.function is sum_1:
-        return lambda out: xp.sum(args[0], axis=1, out=out)
+        return lambda out: xp.sum(x, axis=1, out=out)
     if row.function is matmul:
-        return lambda out: xp.matmul(args[0], args[1], out=out)
+        return lambda out: xp.matmul(x, args[1], out=out)
     return None
 
 
@@ -189,6 +194,12 @@ class Jax(Peer):
             self.last.block_until_ready()
 
 
+#: Functions that torch names and calls as NumPy does.
+TORCH_NAMES = (
+    "add", "divide", "exp", "log", "sin", "sqrt", "tanh", "sum", "mean", "matmul", "argmax", "cumsum",
+)  # fmt: skip
+
+
 class Torch(Eager):
     """torch, the rows as written."""
 
@@ -204,10 +215,7 @@ class Torch(Eager):
         torch.backends.cuda.matmul.allow_tf32 = False
         self.torch = torch
         self.xp = types.SimpleNamespace(
-            **{
-                name: getattr(torch, name)
-                for name in ("exp", "log", "sin", "sqrt", "tanh", "sum", "mean", "matmul", "argmax", "cumsum")
-            },
+            **{name: getattr(torch, name) for name in TORCH_NAMES},
             ascontiguousarray=lambda x: x.contiguous(),
             sort=lambda x: torch.sort(x)[0],
             max=lambda x, axis, keepdims: torch.amax(x, axis, keepdim=keepdims),
@@ -242,10 +250,16 @@ class TorchOps(Torch):
         return None
 
     def reused(self, row: Row, args: list[Any]) -> Call | None:
-        if row.function is not softmax:
-            return None
-        out = self.torch.empty_like(args[0])
-        return lambda: self.torch.softmax(args[0], -1, out=out)
+        torch, x = self.torch, args[0]
+        if row.function is softmax:
+            out = torch.empty_like(x)
+            return lambda: torch.softmax(x, -1, out=out)
+        if row.function is layernorm:
+            # The result, and the means and deviations that come with it.
+            arguments = (x, x.shape[-1:], None, None, 1e-5)
+            outs = {f"out{k}": part for k, part in enumerate(torch.native_layer_norm(*arguments))}
+            return lambda: torch.ops.aten.native_layer_norm.out(*arguments, **outs)
+        return None
 
 
 class TorchCompile(Torch):
@@ -307,14 +321,10 @@ class BlockArray(Peer):
         return lambda: self.evaluate(row.function(self.xp, *args))
 
     def reused(self, row: Row, args: list[Any]) -> Call | None:
-        xp, x = self.xp, args[0]
-        if row.function is chain:
-            out = self.evaluate(xp.empty_like(x))
-            return lambda: self.evaluate(xp.add(xp.exp(-(x * x) * 0.5) * 0.3989, xp.sin(x) * 0.5, out=out))
-        call = with_out(xp, row, args)
+        call = with_out(self.xp, row, args)
         if call is None:
             return None
-        out = self.evaluate(row.function(xp, *args))
+        out = self.evaluate(row.function(self.xp, *args))
         return lambda: self.evaluate(call(out))
 
     def evaluate(self, array: Any) -> Any:

@@ -16,14 +16,24 @@ def chain(xp: Any, x: Any) -> Any:
     return xp.exp(-(x * x) * 0.5) * 0.3989 + xp.sin(x) * 0.5
 
 
-def softmax(xp: Any, x: Any) -> Any:
+def softmax_parts(xp: Any, x: Any) -> tuple[Any, Any]:
     e = xp.exp(x - xp.max(x, axis=-1, keepdims=True))
-    return e / xp.sum(e, axis=-1, keepdims=True)
+    return e, xp.sum(e, axis=-1, keepdims=True)
+
+
+def softmax(xp: Any, x: Any) -> Any:
+    e, total = softmax_parts(xp, x)
+    return e / total
+
+
+def layernorm_parts(xp: Any, x: Any) -> tuple[Any, Any]:
+    d = x - xp.mean(x, axis=-1, keepdims=True)
+    return d, xp.sqrt(xp.mean(d * d, axis=-1, keepdims=True) + 1e-5)
 
 
 def layernorm(xp: Any, x: Any) -> Any:
-    d = x - xp.mean(x, axis=-1, keepdims=True)
-    return d / xp.sqrt(xp.mean(d * d, axis=-1, keepdims=True) + 1e-5)
+    d, deviation = layernorm_parts(xp, x)
+    return d / deviation
 
 
 def sum_0(xp: Any, x: Any) -> Any:
@@ -105,6 +115,11 @@ def sort(xp: Any, x: Any) -> Any:
     return xp.sort(x)
 
 
+#: Rows that end in a division, and what is divided.
+QUOTIENTS: dict[Callable[..., Any], Callable[..., tuple[Any, Any]]] = {
+    softmax: softmax_parts,
+    layernorm: layernorm_parts,
+}
 REDUCTIONS = (argmax_1, sum_0, sum_1, sum_all, var_0, var_1, var_all)
 FLOATS = (("f32", "float32", 4), ("f64", "float64", 8))
 
