@@ -23,5 +23,5 @@ def assembly(kernel: ir.Kernel, target: Target) -> str:
 
 
 def compile(kernel: ir.Kernel, target: Target) -> bytes:
-    """An object file with the functions `kernel` and `kernel_scratch` (see docs/architecture.md)."""
+    """An object file with `kernel` and its companions (see docs/architecture.md)."""
     return object.emit(text(kernel, target), target)

@@ -16,11 +16,13 @@ from . import dot, regions
 from .libmvec import host_math
 from .memory import Memory, address, i64, select
 from .nest import NestCode
-from .strips import Strips, copy_nest
+from .strips import Stage, Strips, copy_nest
 from .target import Target
 
 #: Extents in scratch are rounded up to this, so that every chunk of lanes there is whole.
 PAD = 64
+#: Ops that see where a program begins or ends, or what is beside an element.
+_WHOLE = frozenset(("program_id", "dim_extent", "iota", "reduce", "argreduce", "scan", "dot"))
 
 
 @dataclass(slots=True)
@@ -69,23 +71,25 @@ class Codegen:
 
     # -- the module ---------------------------------------------------------------------------------------------------
     def module(self) -> str:
-        """The module's text, with the functions `kernel` and `kernel_scratch`."""
+        """The module's text, with the functions `kernel` and, if it needs scratch, `kernel_scratch`."""
         t = self.t
         self.run_programs()
         body = t.lines
         attributes = f'nounwind "prefer-vector-width"="{8 * self.target.vector_bytes}"'
         if self.target.vector_bytes == 64:
             attributes += ' "min-legal-vector-width"="512"'
-        declarations = "\n".join(t.declarations.values())
         head = "define void @kernel(ptr %args, i64 %begin, i64 %end, ptr %scratch, i64 %thread)"
-        scratch = "define i64 @kernel_scratch(ptr %args)"
-        # The prologue computes the scratch's size too; what this function does not need of it is dead code here.
-        size = ["  %scratch = inttoptr i64 0 to ptr", *self.memory.allocas, *self._prologue]
-        size = size if self._scratch.ref != "0" else []
-        return "\n".join((
+        lines = [
             f"{head} {attributes} {{", "entry:", *self.memory.allocas, *self._prologue, "  br label %start", *body, "}",
-            f"{scratch} {attributes} {{", "entry:", *size, f"  ret i64 {self._scratch.ref}", "}", declarations, "",
-        ))  # fmt: skip
+        ]  # fmt: skip
+        if self._scratch.ref != "0":
+            # The prologue computes the scratch's size too; what this function does not need of it is dead code here.
+            size = ["  %scratch = inttoptr i64 0 to ptr", *self.memory.allocas, *self._prologue]
+            lines += [
+                f"define i64 @kernel_scratch(ptr %args) {attributes} {{", "entry:", *size,
+                f"  ret i64 {self._scratch.ref}", "}",
+            ]  # fmt: skip
+        return "\n".join((*lines, *t.declarations.values(), ""))
 
     @contextmanager
     def hoisted(self) -> Iterator[None]:
@@ -111,6 +115,10 @@ class Codegen:
                 self.limits[name] = size if whole else t.call("llvm.smin.i64", "i64", [i64(dim.block or 0), size])
                 if whole:
                     self.extents[name] = size
+        stages = self._merged()
+        if stages is not None:
+            self._run_merged(begin, end, stages)
+            return
         counters = [self.memory.alloca("i64", 8) for _ in counts] if len(counts) > 1 else []
         t.label("start")
         first, head, latch, done = [t.new_label(hint) for hint in ("first", "program", "latch", "done")]
@@ -135,6 +143,41 @@ class Codegen:
         t.label(latch)
         t.line(f"{following.ref} = add i64 {linear.ref}, 1")
         t.br_if(t.cmp("slt", following, end), head, done)
+        t.label(done)
+        t.line("ret void")
+
+    def _merged(self) -> list[Stage] | None:
+        """The stages of a kernel that maps the elements along one axis, whose programs can run as one."""
+        kernel = self.kernel
+        if len(kernel.grid) != 1 or len(kernel.dims) != 1:
+            return None
+        ((name, dim),) = kernel.dims.items()
+        if dim.block is None or dim.block != kernel.grid[0].block or dim.size is not kernel.grid[0].size:
+            return None
+        for op in kernel.body.ops:
+            tiles = [v.type.extents for v in (*op.results, *op.operands) if v.type.extents]
+            if op.name in _WHOLE or op.regions or any(extents != (name,) for extents in tiles):
+                return None
+        stages = Strips(kernel, kernel.body.ops, (), set()).stages()
+        nests = [nest for stage in stages for nest in stage.nests]
+        # Scratch has room for one program's tiles.
+        if len(nests) != 1 or nests[0].keeps or any(item.kept for item in nests[0].items):
+            return None
+        return stages
+
+    def _run_merged(self, begin: V, end: V, stages: list[Stage]) -> None:
+        """Run programs [begin, end) as one program of their elements."""
+        t = self.t
+        ((name, dim),) = self.kernel.dims.items()
+        first, done = t.new_label("first"), t.new_label("done")
+        t.label("start")
+        t.br_if(t.cmp("slt", begin, end), first, done)
+        t.label(first)
+        self.programs = [begin]
+        stop = t.call("llvm.smin.i64", "i64", [t.bin("mul", end, i64(dim.block or 1)), self.integer(dim.size)])
+        self.extents[name] = t.bin("sub", stop, self.start(name))
+        self.run_stages(stages)
+        t.br(done)
         t.label(done)
         t.line("ret void")
 
@@ -323,7 +366,11 @@ class Codegen:
                 for v in op.operands:
                     if v.op in inside:
                         self.slot(v)  # row-major, whatever way its nest would lay it out
-        for stage in Strips(self.kernel, line, escaping, self.kept).stages():
+        self.run_stages(Strips(self.kernel, line, escaping, self.kept).stages())
+
+    def run_stages(self, stages: list[Stage]) -> None:
+        """Emit stages in their order."""
+        for stage in stages:
             for op in stage.scalars:
                 self.run_scalar(op)
             for nest in stage.nests:

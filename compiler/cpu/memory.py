@@ -90,7 +90,7 @@ class Memory:
             return t.op(f"call {ty} @{name}(ptr align {size} {ptr.ref}, {mask}, {zero})", ty)
         buffer = self.alloca(ty)
         t.store(V("zeroinitializer", ty), buffer, 64)
-        self._copy(buffer, ptr, self._bytes(count, size, n))
+        self.copy(buffer, ptr, self._bytes(count, size, n))
         return t.load(buffer, ty, 64)
 
     def _store_raw(self, raw: V, ptr: V, count: V | None) -> None:
@@ -105,14 +105,17 @@ class Memory:
         else:
             buffer = self.alloca(raw.ty)
             t.store(raw, buffer, 64)
-            self._copy(ptr, buffer, self._bytes(count, size, n))
+            self.copy(ptr, buffer, self._bytes(count, size, n))
 
     def _bytes(self, count: V, size: int, n: int) -> V:
         few = clamp(self.t, count, n)
         return self.t.bin("mul", few, i64(size)) if size > 1 else few
 
-    def _copy(self, to: V, source: V, nbytes: V) -> None:
+    def copy(self, to: V, source: V, nbytes: V) -> None:
         self.t.call("llvm.memcpy.p0.p0.i64", "void", [to, source, nbytes, V("false", "i1")])
+
+    def clear(self, to: V, nbytes: int) -> None:
+        self.t.call("llvm.memset.p0.i64", "void", [to, V("0", "i8"), i64(nbytes), V("false", "i1")])
 
     # -- contiguous ---------------------------------------------------------------------------------------------------
     def load(self, dtype: str, ptr: V, n: int, count: V | None = None) -> Register:

@@ -356,6 +356,9 @@ class NestCode:
 
     def _lane_loop(self, k: int, start: V, end: V) -> None:
         t, axis = self.t, self.loops[k].axis
+        if self._is_map():
+            self._map_loop(end)
+            return
         if self.pieces is not None:
             piece, count = self.pieces
             with Counted(t, start, end, i64(self.lanes)) as first, Counted(t, i64(0), count, i64(1), True) as number:
@@ -385,6 +388,62 @@ class NestCode:
             self.memory.remember(self.count, self.lanes)
             self.body(k + 1)
             self.count = None
+
+    def _is_map(self) -> bool:
+        """Whether all that the nest does is to load, compute and store elements of a long axis, side by side."""
+        nest = self.nest
+        (extent,) = nest.extents if self.rank == 1 else (0,)
+        if not isinstance(extent, str) or self.code.kernel.dims[extent].block is None or nest.keeps:
+            return False
+        if any(op.name != "store_view" for op in nest.roots):
+            return False
+        if any(i.where and i.value.op is not None and i.value.op.name in ("iota", "load_ptr") for i in nest.items):
+            return False
+        steps = {access: access.strides.get(self.lane, 0) for access in self.accesses.values()}
+        plain = all(not a.padded and not a.bounds and step in (0, 1) for a, step in steps.items())
+        return plain and all(steps[self.accesses[op]] == 1 for op in self.effects)
+
+    def _map_loop(self, end: V) -> None:
+        """The loop of a map: over the whole vectors, then once more over a copy of the elements that are left.
+
+        So the body is there once, and knows nothing of partial vectors.
+        """
+        t, memory, n = self.t, self.memory, self.lanes
+        whole = t.bin("and", end, i64(-n))
+        rest = t.bin("sub", end, whole)
+        entry = t.block
+        turn, fill, finish, back, done = [t.new_label(x) for x in ("turn", "fill", "finish", "back", "mapped")]
+        t.br(turn)
+        t.label(turn)
+        last = t.phi("i64", (whole, entry), (i64(n), fill))
+        left = t.phi("i64", (rest, entry), (i64(0), fill))
+        moved: list[tuple[Access, V, V]] = []
+        for access in self.accesses.values():
+            if access.strides.get(self.lane, 0) == 1:
+                buffer = memory.alloca(f"[{n * dtypes.SIZE[access.dtype]} x i8]")
+                moved.append((access, access.base, buffer))
+                access.base = t.phi("ptr", (access.base, entry), (buffer, fill))
+        with Counted(t, i64(0), last, i64(n)) as position:
+            self.positions[self.lane] = position
+            self.body(len(self.loops))
+        t.br_if(t.cmp("sgt", left, i64(0)), fill, finish)
+        t.label(fill)
+        stores = [self.accesses[op] for op in self.effects]
+        for access, base, buffer in moved:
+            if access not in stores:
+                size = dtypes.SIZE[access.dtype]
+                memory.clear(buffer, n * size)
+                memory.copy(buffer, address(t, base, whole, access.dtype), t.bin("mul", rest, i64(size)))
+        t.br(turn)
+        t.label(finish)
+        t.br_if(t.cmp("sgt", rest, i64(0)), back, done)
+        t.label(back)
+        for access, base, buffer in moved:
+            if access in stores:
+                size = dtypes.SIZE[access.dtype]
+                memory.copy(address(t, base, whole, access.dtype), buffer, t.bin("mul", rest, i64(size)))
+        t.br(done)
+        t.label(done)
 
     def _innermost(self) -> None:
         for reduction in self.reductions:

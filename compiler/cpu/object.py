@@ -18,9 +18,8 @@ def _tools(target: Target) -> tuple[llvm.TargetMachine, llvm.PassBuilder, llvm.M
     machine = target.machine()
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
     passes = llvm.create_new_module_pass_manager()
-    # The text is explicit about vectors and loops; the O pipelines would cost more than they gain.
+    # The text is explicit about vectors and loops, and the code generator folds by itself what can be folded.
     passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
     return machine, builder, passes
 
