@@ -23,8 +23,16 @@ class Code(Text):
 
     def __init__(self, target: Target) -> None:
         super().__init__()
-        self.bfloat = target.bf16
+        if target.bf16:
+            self.round_bfloat = self._round_bfloat
         self.allocas: list[str] = []
+
+    def _round_bfloat(self, v: V) -> V:
+        # The upper half of two numbers, the other of which is 0: as bits, the rounded float.
+        pair = self.call(
+            "llvm.nvvm.ff2bf16x2.rn", "<2 x bfloat>", [v, self.const(0.0, "float")], "nounwind memory(none)"
+        )
+        return self.op(f"bitcast {pair} to float", "float")
 
     def cell(self, ty: str) -> V:
         """A variable."""

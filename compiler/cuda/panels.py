@@ -37,6 +37,8 @@ class Side:
     values: tuple[ir.Value, ...]
     dim: str
     extent: int
+    #: Elements from one element of k to the next in a panel.
+    pitch: int
     ops: list[ir.Op]
     planes: list[Plane]
     #: Whether loads go along k, and elements that one takes.
@@ -144,7 +146,7 @@ class Loader:
         base = gemm.buffer(number)
         with t.if_(side.spare):
             for (position, up), planes in zip(side.units, self.cells, strict=True):
-                where = t.bin("add", t.bin("mul", up, i64(side.extent)), position)
+                where = t.bin("add", t.bin("mul", up, i64(side.pitch)), position)
                 for plane, cells, offset in zip(side.planes, planes, side.offsets, strict=True):
                     start = memory.at(t, base, offset)
                     values = [t.get(c, plane.stored) for c in cells]
@@ -152,7 +154,7 @@ class Loader:
                     at = scaled(t, start, where, size)
                     if side.deep:
                         for i, x in enumerate(values):
-                            t.store(x, memory.at(t, at, i * side.extent * size), size)
+                            t.store(x, memory.at(t, at, i * side.pitch * size), size)
                         continue
                     chunk = min(16 // size, side.width)
                     for first in range(0, side.width, chunk):

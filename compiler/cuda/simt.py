@@ -76,7 +76,7 @@ class Simt:
         self.threads = self.rows * self.columns // (self.high * self.broad)
         self.a = self._side(values[0], self.m, self.rows)
         self.b = self._side(values[1], self.n, self.columns)
-        if dtypes.SIZE[self.wide] > 4:
+        if dtypes.SIZE[self.wide] > 4 and type(self) is Simt:
             self.blocks = 1
         self.step = self._step()
         for side in (self.a, self.b):
@@ -110,7 +110,7 @@ class Simt:
             count = 2 if value.type.dtype in dtypes.COMPLEX else 1
             planes += [Plane(value, part, register, stored) for part in range(count)]
         needed = [op for op in slice_of(values, self.kernel.body) if op.result.type.extents]
-        return Side(values, dim, extent, needed, planes)
+        return Side(values, dim, extent, extent, needed, planes)
 
     def _held(self, value: ir.Value) -> str:
         """The dtype that a side's value has in shared memory."""
@@ -150,7 +150,7 @@ class Simt:
         self._place()
         self.panels = 0
         for side in (self.a, self.b):
-            sizes = [self.step * side.extent * p.size for p in side.planes]
+            sizes = [self.step * side.pitch * p.size for p in side.planes]
             side.offsets = tuple(self.panels + sum(sizes[:i]) for i in range(len(sizes)))
             self.panels += sum(sizes)
         self._threads()
@@ -378,9 +378,9 @@ class Simt:
         for plane, start in zip(side.planes, starts, strict=True):
             at = start
             if k is not None:
-                at = scaled(t, at, k, side.extent * plane.size)
+                at = scaled(t, at, k, side.pitch * plane.size)
             for first in range(0, count, run):
-                nbytes = (step * side.extent + self._offset(first, axis)) * plane.size
+                nbytes = (step * side.pitch + self._offset(first, axis)) * plane.size
                 loaded = t.load(memory.at(t, at, nbytes), vector(plane.stored, run if run > 1 else 0), run * plane.size)
                 for i in range(run):
                     found[first + i].append(t.extract(loaded, i) if run > 1 else loaded)

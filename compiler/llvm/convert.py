@@ -68,8 +68,6 @@ def to_memory(t: Text, v: Register, dtype: str) -> Register:
     if dtype == "f16":
         return x.cast("fptrunc", "half").v
     if dtype == "bf16":
-        if t.bfloat:
-            return x.cast("fptrunc", "bfloat").cast("bitcast", "i16").v
         return x.to_bits().shr(16).cast("trunc", "i16").v
     return v
 
@@ -78,8 +76,6 @@ def round_to(t: Text, v: V, dtype: str) -> V:
     """A register whose value was computed in f32, rounded to f16 or bf16; of another dtype, itself."""
     if dtype == "f16":
         return Lanes(t, v).cast("fptrunc", "half").cast("fpext", "float").v
-    if dtype == "bf16" and t.bfloat:
-        return Lanes(t, v).cast("fptrunc", "bfloat").cast("fpext", "float").v
     if dtype == "bf16":
         x = Lanes(t, v)
         if t.round_bfloat is not None:

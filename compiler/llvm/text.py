@@ -61,8 +61,6 @@ class Text:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
-        #: Whether the target has instructions that convert floats to bfloats.
-        self.bfloat = False
         #: The block being written: what a phi names as the origin of a value computed here.
         self.block = "entry"
         #: How the target rounds a float to a bfloat16 (which it gives as a float), if it has an instruction for that.

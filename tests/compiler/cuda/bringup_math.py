@@ -18,6 +18,7 @@ from bringup import Launch, call
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from blockarray.compiler import cuda, ops
+from blockarray.compiler.cuda.elements import Code
 from blockarray.compiler.cuda.ptx import assemble, emit
 from blockarray.compiler.cuda.target import Target
 from blockarray.compiler.cuda.wgmma import Wgmma
@@ -54,8 +55,7 @@ def variant(kind: type[Target], target: Target) -> Target:
 # -- kernels over arrays ----------------------------------------------------------------------------------------------
 def body_of(target: Target) -> Text:
     """A thread's index is %i; threads past %n have ended."""
-    t = Text()
-    t.bfloat = target.bf16
+    t = Code(target)
     block = t.call("llvm.nvvm.read.ptx.sreg.ctaid.x", "i32", [])
     thread = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [])
     number = t.bin("add", t.bin("mul", block, V("256", "i32")), thread)

@@ -454,6 +454,8 @@ class Emulator:
     def _call(self, rhs: str, mask: np.ndarray) -> Any:
         if "wgmma" in rhs and (asm := _ASM.match(rhs)):
             return gpu_warps.wgmma(self, asm[2], [self.typed(a)[0] for a in _split(asm[4])], mask)
+        if "m16n8k8" in rhs and (asm := _ASM.match(rhs)):
+            return gpu_warps.multiply_doubles([self.typed(a)[0] for a in _split(asm[4])])
         if asm := _ASM.match(rhs):
             ptr, predicate = _split(asm[4])
             address, space = self.typed(ptr)

@@ -94,3 +94,19 @@ def _panel(e: Emulator, program: int, descriptor: int, lines: int, across: bool,
     raw = e.shared[program]
     bits = raw[address].astype(np.uint16) | raw[address + 1].astype(np.uint16) << 8
     return _halves(bits.reshape(-1, 2), kind == "bf16").reshape(lines, 16)
+
+
+def multiply_doubles(args: list[np.ndarray]) -> list[np.ndarray]:
+    """mma.m16n8k8 of f64."""
+    lane = np.arange(32)
+    row, column = lane // 4, lane % 4
+    warps = len(args[0]) // 32
+    a, b = np.zeros((warps, 16, 8)), np.zeros((warps, 8, 8))
+    for i, x in enumerate(args[:6]):
+        y = x.reshape(-1, 32)
+        if i < 4:
+            a[:, row + i % 2 * 8, column + i // 2 * 4] = y
+        else:
+            b[:, column + (i - 4) * 4, row] = y
+    product = a @ b
+    return [x + product[:, row + i // 2 * 8, column * 2 + i % 2].reshape(-1) for i, x in enumerate(args[6:])]

@@ -8,6 +8,7 @@ import pytest
 
 from blockarray.compiler import dtypes, ops
 from blockarray.compiler.cuda import make_target, tools
+from blockarray.compiler.cuda.elements import Code
 from blockarray.compiler.cuda.ptx import assemble, emit
 from blockarray.compiler.dtypes import NUMPY, PART, SIZE
 from blockarray.compiler.llvm import math
@@ -29,7 +30,7 @@ def load(t: Text, dtype: str, place: int):
         t.load(t.gep(V("%p", POINTER), V(str(16 * place + i * size), "i64"), "i8"), math.memory_type(dtype), size)
         for i in range(2 if dtype in PART else 1)
     ]
-    return math.from_memory(t, tuple(loaded) if len(loaded) == 2 else loaded[0], dtype)
+    return math.from_memory(t, (loaded[0], loaded[1]) if len(loaded) == 2 else loaded[0], dtype)
 
 
 def store(t: Text, register, dtype: str, place: int):
@@ -42,12 +43,6 @@ def store(t: Text, register, dtype: str, place: int):
 def module(t):
     head = f"define ptx_kernel void @kernel({POINTER} noalias %p, {POINTER} noalias %q) {{"
     return "\n".join([head, "entry:", *t.lines, "  ret void", "}", *t.declarations.values()])
-
-
-def text_of(target):
-    t = Text()
-    t.bfloat = target.bf16
-    return t
 
 
 def assembles(t, target):
@@ -68,7 +63,7 @@ def groups(cases, size):
 @pytest.mark.parametrize("part", range(8))
 def test_every_op_assembles(part):
     target = TARGETS[9, 0]
-    t = text_of(target)
+    t = Code(target)
     for place, (op, operands, out) in enumerate(CASES[part::8]):
         args = [load(t, dtype, k) for k, dtype in enumerate(operands)]
         store(t, math.emit(t, op.name, args, operands, out, target), out, place)
@@ -79,7 +74,7 @@ def test_every_op_assembles(part):
 @pytest.mark.parametrize("capability", TARGETS)
 def test_narrow_floats_on_every_architecture(capability):
     target = TARGETS[capability]
-    t = text_of(target)
+    t = Code(target)
     place = 0
     for op, operands, out in CASES:
         if operands[0] in ("f16", "bf16") and op.cost < 10:
@@ -92,7 +87,7 @@ def test_narrow_floats_on_every_architecture(capability):
 @needs_assembler()
 def test_every_conversion_assembles():
     target = TARGETS[9, 0]
-    t = text_of(target)
+    t = Code(target)
     for place, (source, into) in enumerate(itertools.permutations(NUMPY, 2)):
         store(t, math.convert(t, load(t, source, 0), source, into), into, place)
     assembles(t, target)
@@ -100,7 +95,7 @@ def test_every_conversion_assembles():
 
 def test_nothing_is_contracted():
     target = TARGETS[9, 0]
-    t = text_of(target)
+    t = Code(target)
     for place, dtype in enumerate(("f32", "f64", "c64")):
         a, b, c = (load(t, dtype, k) for k in range(3))
         product = math.emit(t, "multiply", [a, b], [dtype] * 2, dtype, target)
@@ -112,7 +107,7 @@ def test_nothing_is_contracted():
 
 def test_denormals_and_rounding_are_ieee():
     target = TARGETS[9, 0]
-    t = text_of(target)
+    t = Code(target)
     x, y = load(t, "f32", 0), load(t, "f32", 1)
     store(t, math.emit(t, "divide", [x, y], ["f32"] * 2, "f32", target), "f32", 0)
     store(t, math.emit(t, "sqrt", [x], ["f32"], "f32", target), "f32", 1)
@@ -124,7 +119,7 @@ def test_denormals_and_rounding_are_ieee():
 @pytest.mark.parametrize("name", sorted(dtypes.PART))
 def test_functions_come_from_libdevice(name):
     target = TARGETS[9, 0]
-    t = text_of(target)
+    t = Code(target)
     store(t, math.emit(t, "exp", [load(t, name, 0)], [name], name, target), name, 0)
     assert "__nv_exp" in module(t)
 
@@ -132,7 +127,7 @@ def test_functions_come_from_libdevice(name):
 @needs_assembler()
 def test_draws_assemble():
     target = TARGETS[9, 0]
-    t = text_of(target)
+    t = Code(target)
     place = 0
     for op in ops.TABLE.values():
         for last in ("u64", "f32", "f64") if op.kind == "elementwise" and op.arity > 3 else ():
