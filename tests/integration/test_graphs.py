@@ -189,6 +189,7 @@ def test_loop_memory_is_flat() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 32 * 1024
 
 
+@pytest.mark.cpu_only
 def test_loop_of_large_arrays_keeps_no_history() -> None:
     """Pending buffers, not only pending nodes, bound what a loop keeps: 300 steps would otherwise hold 1.2 GB."""
     out = run_python("""
@@ -207,6 +208,7 @@ print((peak() - before) // 1024)
     assert int(out) < 400, f"{out} MiB"
 
 
+@pytest.mark.cpu_only
 @needs_lazy
 def test_pairwise_distance_never_holds_the_intermediate() -> None:
     """Its (n, m, k) difference would be 4 GiB."""

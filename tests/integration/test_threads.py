@@ -175,6 +175,7 @@ def child(function):
 """
 
 
+@pytest.mark.cpu_only
 def test_fork_after_use() -> None:
     """Worker threads do not survive a fork: the child must start its own."""
     out = run_python(
@@ -196,6 +197,7 @@ print("done")
     assert out.split() == ["done"]
 
 
+@pytest.mark.cpu_only
 def test_fork_while_threads_work() -> None:
     """A lock that another thread holds at the fork must not be held for ever in the child."""
     out = run_python(
@@ -232,6 +234,7 @@ threading.Thread(target=lambda: [total(1000) for _ in range(10)], daemon=True).s
     )
 
 
+@pytest.mark.cpu_only
 @pytest.mark.parametrize("threads", ["1", "2", "7"])
 def test_results_do_not_depend_on_the_number_of_threads(threads: str) -> None:
     code = """
