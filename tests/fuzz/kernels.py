@@ -3,6 +3,9 @@
 Everything computed is exact, whatever order sums are taken in: whole numbers small enough for their type where
 something is added up, any values elsewhere.  A compiled kernel must therefore store the very values that the
 interpreter stores.
+
+Kernels for a GPU have no loops and branches; some of their whole dims have a bucket, and some of the parameters that
+are multiples of 16 are said to be so.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from blockarray.compiler.builder import Builder
 from blockarray.compiler.ir import I64, Kernel, Type, Value
 
 SIZES = [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 40]
+GPU_SIZES = [1, 3, 8, 16, 16, 17, 32, 32, 40, 48, 64, 65, 100, 128]
 DTYPES = ["bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64", "c64", "c128"]
 WEIGHTS = [2, 1, 1, 4, 4, 2, 1, 1, 1, 2, 2, 10, 6, 1, 1]
 #: Whole numbers up to this are exact.
@@ -47,7 +51,10 @@ class Made(NamedTuple):
 
 
 class Maker:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, gpu: bool = False) -> None:
+        self.gpu = gpu
+        self.aligned: list[str] = []
+        self.choices = GPU_SIZES if gpu else SIZES
         self.random = random.Random(seed)
         self.rng = np.random.default_rng(seed)
         self.b = Builder(f"fuzz{seed}")
@@ -63,39 +70,44 @@ class Maker:
         """A run-time integer; 0 and 1 now and then as constants, which steer code generation."""
         if value in (0, 1) and self.random.random() < 0.6:
             return self.b.const(value)
+        return self.size(f"n{len(self.args) + 1}", value)
+
+    def size(self, name: str, value: int) -> Value:
         self.args.append(value)
-        return self.b.param(f"n{len(self.args)}", I64)
+        if self.gpu and value % 16 == 0 and self.random.random() < 0.8:
+            self.aligned.append(name)
+        return self.b.param(name, I64)
 
     def pointer(self, dtype: str, array: np.ndarray, output: bool = False) -> Value:
         self.args.append(array)
+        name = f"p{len(self.args)}"
         if output:
             self.outputs.append(len(self.args) - 1)
-        return self.b.param(f"p{len(self.args)}", Type(dtype, pointer=True))
+        if self.gpu and self.random.random() < 0.8:
+            self.aligned.append(name)
+        return self.b.param(name, Type(dtype, pointer=True))
 
     def axes(self) -> None:
         """The grid and the named dims."""
         r, b = self.random, self.b
         for name in r.choice(["", "i", "i", "ij", "j"]):
-            size = r.choice(SIZES)
+            size = r.choice(self.choices)
             block = r.choice([1, 2, 4, 8, 16, 64])
-            length = b.param(f"n_{name}", I64)
-            self.args.append(size)
+            length = self.size(f"n_{name}", size)
             axis = b.grid_axis(length, block)
             b.dim(name, length, block, axis)
             self.blocked[name] = axis
             self.sizes[name] = size
             self.grid.append((-(-size // block), block))
         for name in r.choice(["", "k", "k", "k", "kl"]):
-            size = r.choice([0, *SIZES] if r.random() < 0.1 else SIZES)
-            length = b.param(f"n_{name}", I64)
-            self.args.append(size)
-            b.dim(name, length)
+            size = r.choice([0, *self.choices] if r.random() < 0.1 else self.choices)
+            length = self.size(f"n_{name}", size)
+            known = self.gpu and r.random() < 0.7
+            b.dim(name, length, bucket=1 << max(size - 1, 0).bit_length() if known else None)
             self.sizes[name] = size
         if r.random() < 0.3 or not self.grid:
             size = r.choice([1, 2, 5])
-            length = b.param("rows", I64)
-            self.args.append(size)
-            b.grid_axis(length)
+            b.grid_axis(self.size("rows", size))
             self.grid.append((size, 1))
 
     def window(self, dims: tuple[str, ...], programs: bool, free: bool) -> tuple[int, Value, list[Value]]:
@@ -432,7 +444,7 @@ class Maker:
         if m is None:
             return
         n = self.random.choice([1, 7, 50])
-        dtype = self.random.choice(["i64", "i32", "f64"])
+        dtype = self.random.choice(["i64", "i32"] if self.gpu else ["i64", "i32", "f64"])
         p = self.pointer(dtype, np.zeros(n, dtypes.NUMPY[dtype]), output=True)
         length = self.wider(Made(self.number(n), None), m.extents).value
         one = self.wider(Made(self.b.const(1, dtype), None), m.extents).value
@@ -447,14 +459,18 @@ class Maker:
             self.where: 4, self.reduce: 7, self.argreduce: 1, self.scan: 2, self.gather: 2, self.loop: 1,
             self.branch: 1,
         }  # fmt: skip
+        if self.gpu:
+            del steps[self.loop], steps[self.branch]
         for _ in range(self.random.choice([2, 5, 10, 20])):
             self.random.choices(list(steps), list(steps.values()))[0]()
         for m in {id(m): m for m in (self.pool[-1], *self.random.sample(self.pool, min(2, len(self.pool))))}.values():
             self.store(m)
         if self.random.random() < 0.2:
             self.histogram()
+        if self.gpu:
+            self.b.attrs["aligned"] = tuple(self.aligned)
         return Case(self.b.finish(), self.args, tuple(self.outputs))
 
 
-def make(seed: int) -> Case:
-    return Maker(seed).run()
+def make(seed: int, gpu: bool = False) -> Case:
+    return Maker(seed, gpu).run()

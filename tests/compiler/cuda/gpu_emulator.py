@@ -74,41 +74,44 @@ def _functions(module: str) -> dict[str, tuple[list[str], list[tuple[str, list[s
 
 
 class Races:
-    """Who read and wrote each byte since when: (thread, program, epoch of the program's barriers)."""
+    """Who read and who wrote each place last: barriers of the program before (32 bits), program (20), thread (12)."""
+
+    THREAD, PROGRAM = (1 << 12) - 1, (1 << 32) - (1 << 12)
 
     def __init__(self, nbytes: int) -> None:
-        self.read, self.written = (np.full((3, nbytes), -1, np.int32) for _ in range(2))
+        self.read, self.written = (np.zeros(nbytes, np.int64) for _ in range(2))
 
-    @staticmethod
-    def _met(seen: np.ndarray, places: np.ndarray, who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> bool:
+    def _meets(self, seen: np.ndarray, places: np.ndarray, mine: np.ndarray) -> np.bool_:
         """Whether another thread was there with no barrier since."""
-        thread, there, then = seen[:, places]
-        return bool(((thread != -1) & (thread != who) & ((there != program) | (then == epoch))).any())
-
-    @staticmethod
-    def _note(seen: np.ndarray, places: np.ndarray, who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> None:
-        thread, there, then = seen[:, places]
-        # -2: several.
-        who = np.where((thread == who) | (thread == -1) | ((there == program) & (then != epoch)), who, -2)
-        several = (there != program) & (there != -1)
-        seen[0, places] = who
-        seen[1, places] = np.where(several, -2, program)
-        seen[2, places] = epoch
-        # Several threads that access one place in this instruction.
-        seen[0, places[seen[0, places] != who]] = -2
-        seen[1, places[(seen[1, places] != program) & ~several]] = -2
+        other = seen[places]
+        apart = other ^ mine
+        earlier = (apart & self.PROGRAM == 0) & (other >> 32 != mine >> 32)
+        return ((other != 0) & (apart & 0xFFFFFFFF != 0) & ~earlier).any()
 
     def load(self, places: np.ndarray, who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> None:
-        who, program, epoch = (np.broadcast_to(x[:, None], places.shape) for x in (who, program, epoch))
-        assert not self._met(self.written, places, who, program, epoch), "read before a barrier"
-        self._note(self.read, places, who, program, epoch)
+        mine = self._stamp(places, who, program, epoch)
+        assert not self._meets(self.written, places, mine), "read before a barrier"
+        before = self.read[places]
+        self.read[places] = mine
+        # All ones: several threads, of several programs.
+        for other in (before, self.read[places]):
+            earlier = ((other ^ mine) & self.PROGRAM == 0) & (other >> 32 < mine >> 32)
+            apart = np.where((other == 0) | earlier, 0, other ^ mine)
+            if apart.any():
+                mine = mine | np.where(apart & 0xFFFFFFFF != 0, self.THREAD, 0)
+                mine = mine | np.where(apart & self.PROGRAM != 0, self.PROGRAM, 0)
+                self.read[places] = np.maximum(self.read[places], mine)
 
     def store(self, places: np.ndarray, who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> None:
-        who, program, epoch = (np.broadcast_to(x[:, None], places.shape) for x in (who, program, epoch))
+        mine = self._stamp(places, who, program, epoch)
         for seen in (self.read, self.written):
-            assert not self._met(seen, places, who, program, epoch), "overwritten before a barrier"
-        self._note(self.written, places, who, program, epoch)
-        assert (self.written[0, places] == who).all(), "two threads write to one place"
+            assert not self._meets(seen, places, mine), "overwritten before a barrier"
+        self.written[places] = mine
+        assert (self.written[places] == mine).all(), "two threads write to one place"
+
+    @staticmethod
+    def _stamp(places: np.ndarray, who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> np.ndarray:
+        return np.broadcast_to((epoch.astype(np.int64) << 32 | program << 12 | who + 1)[:, None], places.shape)
 
 
 class Memory:
@@ -389,13 +392,14 @@ class Emulator:
         """Look for races."""
         program = who // self.threads
         epoch = self.epoch[program]
+        # Some of the bytes do, of the same as other accesses.
+        places = places[:, :: {2: 2, 4: 2}.get(places.shape[1], max(1, places.shape[1] // 4))]
         races = self.races
         if "(1)" in space:
             owned = ~self.memory.shared[places[:, 0]]
             who, places, program, epoch = (x[owned] for x in (who, places, program, epoch))
-            who, program = who + self.first * self.threads, program + self.first
             races = self.memory.races
-        getattr(races, access)(places, who, program, epoch)
+        getattr(races, access)(places, who % self.threads, program + self.first, epoch)
 
     def _load(self, address: np.ndarray, space: str, elem: str, n: int, mask: np.ndarray) -> np.ndarray:
         size = np.dtype(_type(elem)).itemsize
