@@ -20,7 +20,7 @@ from .operands import (
     from_numpy,
     to_numpy,
 )
-from .runtime.device import CPU
+from .runtime.device import CPU, CudaDevice
 
 _WHERE = TABLE["where"]
 _FULL = slice(None)
@@ -352,6 +352,8 @@ def _assign_masked(a: array.Array, mask: Any, value: Any) -> bool:
     rest = shape[m.ndim :]
     if type(value) not in SCALARS:
         value = as_expr(value)
+        if len(value.shape) == 1 and not rest and isinstance(a.device, CudaDevice):
+            return _assign_in_turn(a, m, value)
         if len(value.shape) > len(rest):
             return False
         value = array.Array(value)
@@ -360,4 +362,23 @@ def _assign_masked(a: array.Array, mask: Any, value: Any) -> bool:
     selected = as_expr(m)
     spread = view(selected, 0, contiguous_strides(selected.shape) + (0,) * len(rest), shape)
     a._assign(*a._window(), shape, node(_WHERE, (spread, broadcast(new, shape), old), None, shape, a.dtype))
+    return True
+
+
+def _assign_in_turn(a: array.Array, mask: Any, values: Expr) -> bool:
+    """a[mask] = values for a mask of a's shape, by the number that each position has among those that it selects.
+
+    So every position finds its value, all at once; a scatter would have to store in order.
+    """
+    from .reductions import cumsum
+
+    selects = array.Array(view(as_expr(mask), 0, (1,), (a.size,)))
+    count = int(selects.sum())
+    if values.shape != (count,):
+        return False
+    if count:
+        numbers = (cumsum(selects, dtype=int64) - 1).clip(0)
+        picked = gather(assigned(array.Array(values), a.dtype, (count,), a.device), (numbers._read(),))
+        new = view(picked, 0, contiguous_strides(a.shape), a.shape)
+        a._assign(*a._window(), a.shape, node(_WHERE, (as_expr(mask), new, a._read()), None, a.shape, a.dtype))
     return True

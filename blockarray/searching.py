@@ -8,8 +8,8 @@ import numpy as np
 
 from . import recipes, routines
 from .array import Array, method
-from .creation import arange, empty, full
-from .dtypes import int64, result_type
+from .creation import arange, full
+from .dtypes import int32, int64, result_type
 from .elementwise import cast_to
 from .host import at_once, call
 from .operands import as_array, axis_index
@@ -226,9 +226,9 @@ def _unique(name: str, x: Array, index: bool, inverse: bool, counts: bool, equal
         first = order[starts]
     if order is not None and inverse:
         number = searchsorted(starts, arange(x.size, device=x.device), "right") - 1
-        places = empty(x.size, int64, device=x.device)
-        places[order] = number
-        places = reshape(places, x.shape)
+        # Where each element went: half as many digits to sort by, if 32 bits can say where it came from.
+        went = argsort(order.astype(int32) if x.size < 1 << 31 else order)
+        places = reshape(number[went], x.shape)
     if counts:
         many = concatenate((starts[1:], full(1, x.size, int64, device=x.device))) - starts
     return values, first, places, many

@@ -94,6 +94,27 @@ def test_selection(device: Any, dtype: str) -> None:
     assert_same(x, a)
 
 
+def test_values_for_a_mask(device: Any) -> None:
+    a = sample("float32", (6, 20))
+    mask = a > 0
+    values = np.arange(mask.sum())
+    for own in (lambda m: xp.asarray(m, device=device), lambda m: m):
+        x, want = xp.asarray(a, device=device), a.copy()
+        x[own(mask)] = xp.asarray(values, device=device)
+        want[mask] = values
+        assert_same(x, want)
+        x.T[own(mask.T)] = values * 0.5
+        want.T[mask.T] = values * 0.5
+        x[own(mask)] += 1
+        want[mask] += 1
+        x[own(~mask)] = [7]
+        want[~mask] = [7]
+        x[own(mask & False)] = np.zeros(0)
+        assert_same(x, want)
+        with pytest.raises(ValueError, match="shape"):
+            x[own(mask)] = values[1:]
+
+
 @pytest.mark.parametrize("dtype", ["float64", "uint8", "bool"])
 def test_unique(device: Any, dtype: str) -> None:
     a = sample(dtype, (9, 11)) if dtype != "uint8" else np.arange(99, dtype="u1").reshape(9, 11) % 7
