@@ -265,16 +265,25 @@ class Codegen:
                 scans.setdefault(dim, []).append(op)
         if len(scans) > 1:
             raise NotImplementedError(f"kernel @{self.kernel.name}: scans along {' and '.join(scans)} in one strip")
-        # A scan begins again at each position in the other dims.
-        extra = tuple(sorted(extra, key=lambda d: d in scans))
-        with self._nest(extra, scans):
-            inside = (*open_, *extra)
-            self.compute(self.needed(roots), inside)
+        # A scan begins again at each position in the other dims, and what others need reduced is reduced there.
+        inner = {*scans, *(d for op in self.needed(roots) for d in self._reduced(op))}
+        extra = tuple(sorted(extra, key=lambda d: d in inner))
+        if any(set(open_) & self._reduced(op) for op in roots):
+            raise NotImplementedError(f"kernel @{self.kernel.name}: a reduction along a dim that is walked around it")
+        with self._nest(extra, scans, roots, open_):
+            self.compute(self.needed(roots), (*open_, *extra))
             for r in across:
                 r.update()
             for op in effects:
                 self._effect(op)
         reduction.finish(self, across)
+
+    def _reduced(self, op: Op) -> set[str]:
+        """The looped dims that a reduction goes along."""
+        if op.name not in BARRIERS:
+            return set()
+        extents = op.operands[0].type.extents
+        return set(self.layout.looped(tuple([extents[d] for d in op.attrs["dims"]])))
 
     def _find_dependence(self) -> dict[Op, set[str]]:
         """The looped dims that an op's value, or what it is computed from, varies along."""
@@ -646,15 +655,22 @@ class Codegen:
             self.t.line(f"store {v}, {cell}")
 
     @contextmanager
-    def _nest(self, dims: Sequence[str], scans: Mapping[str, Sequence[Op]]) -> Iterator[None]:
-        """Trips over dims, the first outermost, and over the dims that scans go along."""
+    def _nest(
+        self, dims: Sequence[str], scans: Mapping[str, Sequence[Op]], roots: Sequence[Op], inside: tuple[str, ...]
+    ) -> Iterator[None]:
+        """Trips over dims, the first outermost, and over the dims that scans go along; what does not vary along the
+        inner dims is computed outside their trips."""
         if not dims:
             yield
             return
         for op in scans.get(dims[0], ()):
             scan.open_(self, op)
-        with self.trips(dims[0]), self._nest(dims[1:], scans):
-            yield
+        inside = (*inside, dims[0])
+        with self.trips(dims[0]):
+            if len(dims) > 1:
+                self.compute(self.needed(roots), inside)
+            with self._nest(dims[1:], scans, roots, inside):
+                yield
 
     @contextmanager
     def trips(self, dim: str) -> Iterator[None]:

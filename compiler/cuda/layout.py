@@ -187,22 +187,17 @@ def _vector(facts: Facts, views: list[Op], lane: str) -> int:
     return max(1, min(vector, 2 * WIDE // largest))
 
 
-def _passes(kernel: Kernel) -> int:
-    """The largest number of reductions on a path."""
+def _passes(kernel: Kernel, walked: frozenset[str]) -> int:
+    """How often the walked dims are gone through: once more behind each reduction."""
     depth: dict[Value, int] = {}
+    most = 1
     for op in kernel.walk():
         below = max([depth.get(v, 0) for v in op.operands], default=0)
+        if any(walked.intersection(v.type.extents) for v in (*op.operands, *op.results)):
+            most = max(most, below + 1)
         for v in op.results:
             depth[v] = below + (op.name in ("reduce", "argreduce"))
-    stores = [depth.get(op.operands[0], 0) for op in kernel.walk() if op.name in ("store_view", "store_ptr")]
-    # A reduction whose result is stored as it is makes one pass.
-    tiles = [
-        depth.get(v, 0)
-        for op in kernel.walk()
-        for v in op.operands
-        if v.type.extents and not set(v.type.extents).isdisjoint(_walked(kernel))
-    ]
-    return 1 + max(tiles, default=0) if tiles else max(stores, default=0)
+    return most
 
 
 def _walked(kernel: Kernel) -> frozenset[str]:
@@ -255,7 +250,7 @@ def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
     scanned = {op.operands[0].type.extents[op.attrs["dim"]] for op in kernel.walk() if op.name == "scan"}
     order = [lane, *sorted((n for n in reversed(kernel.dims) if n != lane), key=lambda n: n in scanned)]
     width = max([dtypes.SIZE[view(op)[0].type.dtype] for op in views if lane in view(op)[3]], default=8)
-    several = _passes(kernel) > 1
+    several = _passes(kernel, walked) > 1
     goal = max(vector, min(16, (64 if walked else 32) // width))
     limit = REGISTERS * 4 // max(4, width)
     bounded = 1

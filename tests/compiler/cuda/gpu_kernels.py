@@ -368,6 +368,24 @@ def standardise(n0: int = 100, n1: int = 99, known: bool = True) -> Case:
     return m.case(1e-5, 1e-5)
 
 
+def shares(n0: int = 37, n1: int = 700, known: tuple[bool, bool] = (False, False)) -> Case:
+    """Elements less their row's largest one; and the sum of those largest ones, and of the shares of all."""
+    m = Make("shares")
+    b = m.b
+    x, out, sums = m.array("f32", n0 * n1), m.array("f32", n0 * n1), m.array("f32", 2)
+    s0, s1 = m.size(n0), m.size(n1)
+    i = m.whole("i", s0, bucket(n0) if known[0] else None)
+    j = m.whole("j", s1, bucket(n1) if known[1] else None)
+    zero, one = b.const(0), b.const(1)
+    tile = b.load_view(x, zero, [s1, one], (i, j))
+    high = b.reduce(tile, "max", (1,))
+    y = b.op("subtract", tile, b.broadcast(high, (0,), (i, j)))
+    b.store_view(y, out, zero, [s1, one])
+    b.store_view(b.reduce(high, "sum", (0,)), sums, zero, [])
+    b.store_view(b.reduce(y, "sum", (0, 1)), sums, one, [])
+    return m.case(1e-4, 1e-4)
+
+
 def volumes(sizes: tuple[int, int, int] = (9, 70, 33), kind: str = "sum", known: bool = False) -> Case:
     """x[i, j, k] over i and k, a program for each j."""
     m = Make("volumes")
@@ -529,6 +547,10 @@ CASES: dict[str, Callable[[], Case]] = {
     "columns aligned": lambda: columns(1024, 256),
     "standardise": standardise,
     "standardise loop": lambda: standardise(1000, known=False),
+    "shares": shares,
+    "shares known": lambda: shares(known=(True, True)),
+    "shares rows": lambda: shares(known=(False, True)),
+    "shares columns": lambda: shares(200, 30, known=(True, False)),
     "volumes": volumes,
     "volumes known": lambda: volumes(known=True),
     "partial": partial,
