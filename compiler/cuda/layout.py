@@ -257,7 +257,7 @@ def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
     for size in sizes.values():
         bounded *= size or 1
     unbounded = [n for n in order if sizes[n] is None]
-    most = RESIDENT if several else STREAMING
+    most = RESIDENT if several and bounded <= RESIDENT * limit else STREAMING
     threads = min(most, max(target.warp, _floor(bounded // goal)))
     if unbounded:
         threads = WALKING
