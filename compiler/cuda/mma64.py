@@ -45,6 +45,9 @@ class Mma64(Simt):
                 return tile, (self.warp[0] // 8, self.warp[1] // 4)
         raise NotImplementedError("a product's block must be 16 by 16 at least")
 
+    def _residents(self) -> int:
+        return self.blocks
+
     def _step(self) -> int:
         return STEP
 

@@ -48,7 +48,7 @@ class Simt:
     #: Buffers for panels, and what their addresses are multiples of.
     stages = 2
     alignment = 16
-    #: Blocks that share a processor, which bounds the registers of a thread.
+    #: Blocks that share a processor where their sums leave room.
     blocks = 2
     #: Elements that one load takes at most.
     widest = 16
@@ -76,8 +76,6 @@ class Simt:
         self.threads = self.rows * self.columns // (self.high * self.broad)
         self.a = self._side(values[0], self.m, self.rows)
         self.b = self._side(values[1], self.n, self.columns)
-        if dtypes.SIZE[self.wide] > 4 and type(self) is Simt:
-            self.blocks = 1
         self.step = self._step()
         for side in (self.a, self.b):
             self._access(side)
@@ -115,6 +113,10 @@ class Simt:
     def _held(self, value: ir.Value) -> str:
         """The dtype that a side's value has in shared memory."""
         return self.dtype if self.root.name == "dot" else value.type.dtype
+
+    def _residents(self) -> int:
+        """Blocks that share a processor, which bounds the registers of a thread."""
+        return self.blocks if dtypes.SIZE[self.wide] <= 4 else 1
 
     def _step(self) -> int:
         """Elements of k in a step."""
@@ -165,7 +167,7 @@ class Simt:
         t.declare("llvm.nvvm.barrier.cta.sync.aligned.all", "void", ["i32"], "convergent nounwind")
         t.line("ret void")
         params = ", ".join(f"{ty} {ref}" for ty, ref in e.signature)
-        bounds = f'"nvvm.reqntid"="{self.threads}" "nvvm.minctasm"="{self.blocks}"'
+        bounds = f'"nvvm.reqntid"="{self.threads}" "nvvm.minctasm"="{self._residents()}"'
         text = "\n".join((
             f"@shared = external addrspace(3) global [0 x i8], align {self.alignment}",
             f"define ptx_kernel void @kernel({params}) {bounds} {{", "entry:",

@@ -19,7 +19,9 @@ from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from blockarray.compiler import cuda, ops
 from blockarray.compiler.cuda.elements import Code
+from blockarray.compiler.cuda.mma64 import Mma64
 from blockarray.compiler.cuda.ptx import assemble, emit
+from blockarray.compiler.cuda.simt import Simt
 from blockarray.compiler.cuda.target import Target
 from blockarray.compiler.cuda.wgmma import Wgmma
 from blockarray.compiler.dtypes import NUMPY, PART, SIZE
@@ -254,20 +256,33 @@ def speed(target: Target, begun: float) -> list[str]:
     return rows
 
 
-#: Buffers for panels, and blocks that share a processor; none: warps' instructions.
-VARIANTS = {"wgmma 3 x 2": (3, 2), "wgmma 4 x 1": (4, 1), "wgmma 6 x 1": (6, 1), "mma": (0, 0)}
+#: By words of products' names: schedules' attributes to try.
+VARIANTS: dict[str, dict[str, tuple[type[Simt], dict[str, Any]]]] = {
+    "16 8192": {
+        "wgmma 3 x 2": (Wgmma, {}),
+        "wgmma 4 x 1": (Wgmma, {"stages": 4, "blocks": 1}),
+        "wgmma 6 x 1": (Wgmma, {"stages": 6, "blocks": 1}),
+        "mma": (Wgmma, {"suits": staticmethod(lambda kernel, target: False)}),
+    },
+    "f64 4096": {
+        "mma64 x 2": (Mma64, {}),
+        "mma64 x 1": (Mma64, {"blocks": 1}),
+        "simt": (Mma64, {"suits": staticmethod(lambda kernel, target: False)}),
+    },
+    "f32 4096": {"x 2": (Simt, {}), "x 1": (Simt, {"blocks": 1})},
+    "distances": {"x 2": (Simt, {}), "x 1": (Simt, {"blocks": 1})},
+}
 
 
 @contextmanager
-def schedule(stages: int, blocks: int) -> Iterator[None]:
-    """Take a variant of the schedule of products in tensor cores."""
-    before = Wgmma.stages, Wgmma.blocks, Wgmma.suits
-    Wgmma.stages, Wgmma.blocks = stages, blocks
-    if not stages:
-        Wgmma.suits = staticmethod(lambda kernel, target: False)
+def changed(schedule: type[Simt], attributes: dict[str, Any]) -> Iterator[None]:
+    """A schedule with other attributes."""
+    before = {name: schedule.__dict__[name] for name in attributes}
+    for name, value in attributes.items():
+        setattr(schedule, name, value)
     yield
-    Wgmma.stages, Wgmma.blocks = before[:2]
-    Wgmma.suits = staticmethod(before[2])
+    for name, value in before.items():
+        setattr(schedule, name, value)
 
 
 # -- products ---------------------------------------------------------------------------------------------------------
@@ -304,15 +319,17 @@ def products(target: Target, words: list[str], begun: float) -> list[str]:
         if problem:
             rows.append(f"{name:24} {problem}")
             continue
-        for variant_, settings in (VARIANTS if "16 8192" in name else {"": (3, 2)}).items():
-            with schedule(*settings):
+        plain: dict[str, tuple[type[Simt], dict[str, Any]]] = {"": (Simt, {})}
+        variants = next((v for words_, v in VARIANTS.items() if words_ in name), plain)
+        for title, (kind, attributes) in variants.items():
+            with changed(kind, attributes):
                 launch = Launch(make(1), target)
             launch.run()
             call(driver.cuCtxSynchronize)
             seconds = bringup.timed(launch)
             h = launch.header
             rows.append(
-                f"{name:24} {variant_:12} {seconds * 1e6:9.1f} us {work / seconds / 1e12:7.1f} T/s "
+                f"{name:24} {title:12} {seconds * 1e6:9.1f} us {work / seconds / 1e12:7.1f} T/s "
                 f"{launch.bytes / seconds / 1e9:6.0f} GB/s threads {h['threads']} shared {h['shared']} "
                 f"registers {h.get('registers')} spills {h.get('spills')}"
             )

@@ -26,14 +26,14 @@ class Product(Make):
         self.k = self.b.dim("k", sizes[2])
         self.b.attrs["schedule"] = "gemm"
 
-    def _view(self, dims: str, transposed: bool, pad: int) -> tuple[int, list[Value], Value]:
+    def _view(self, dims: str, transposed: bool, pad: int, step: int = 1) -> tuple[int, list[Value], Value]:
         """(elements, strides, offset) of an array over two of the dims (and the batch), its rows padded."""
         b = self.b
         lengths = dict(zip("mnk", self.shape, strict=True))
         rows, columns = (lengths[d] for d in (dims[::-1] if transposed else dims))
-        pitch = columns + pad
+        pitch = columns * step + pad
         size = rows * pitch
-        strides = [self.size(pitch), b.const(1)]
+        strides = [self.size(pitch), b.const(1) if step == 1 else self.size(step)]
         offset = b.const(0)
         if self.program is not None:
             offset = b.op("multiply", self.program, self.size(size))
@@ -42,8 +42,8 @@ class Product(Make):
                 offset = b.op("add", offset, b.op("multiply", b.dim_start(d), stride))
         return size * max(1, self.batch), strides[::-1] if transposed else strides, offset
 
-    def operand(self, dims: str, dtype: str, transposed: bool = False, pad: int = 0) -> Value:
-        size, strides, offset = self._view(dims, transposed, pad)
+    def operand(self, dims: str, dtype: str, transposed: bool = False, pad: int = 0, step: int = 1) -> Value:
+        size, strides, offset = self._view(dims, transposed, pad, step)
         # Large arrays repeat themselves: random numbers take long.
         data = np.resize(values(self.rng, dtype, min(size, 1 << 20) - (size > 1 << 20)), size)
         return self.b.load_view(self.array(dtype, size, data=data), offset, strides, tuple(dims))
@@ -66,12 +66,12 @@ class Product(Make):
 
 def product(
     dtype: str = "f32", m: int = 64, n: int = 64, k: int = 32, side: int = 64, transposed: str = "", pad: int = 0,
-    batch: int = 0, aligned: bool = True,
+    batch: int = 0, aligned: bool = True, step: int = 1,
 ) -> Case:  # fmt: skip
     """a @ b; `transposed` names those of a, b and c whose rows lie along the other dim."""
     p = Product(m, n, k, side, batch, aligned)
-    a = p.operand("mk", dtype, "a" in transposed, pad)
-    b = p.operand("kn", dtype, "b" in transposed, pad)
+    a = p.operand("mk", dtype, "a" in transposed, pad, step)
+    b = p.operand("kn", dtype, "b" in transposed, pad, step)
     p.result(p.b.dot(a, b), "c" in transposed, pad)
     scale = k**0.5 * tolerance(dtype)
     return p.case(tolerance(dtype), 4 * scale)
@@ -126,8 +126,7 @@ CASES: dict[str, Callable[[], Case]] = {
     **{f"product {d} whole": lambda d=d: product(d, 32, 64, 48, 32) for d in DTYPES},
     **{
         f"product f32 {t or 'plain'} {pad}": lambda t=t, pad=pad: product("f32", 80, 96, 32, 64, t, pad)
-        for t in ("", "a", "b", "ab", "c", "abc")
-        for pad in (0, 3)
+        for t, pad in (("", 0), ("a", 0), ("b", 0), ("abc", 0), ("", 3), ("c", 3))
     },
     "product f16 transposed": lambda: product("f16", 64, 64, 48, 64, "ab"),
     "product bf16 transposed": lambda: product("bf16", 64, 64, 48, 64, "a"),
@@ -150,6 +149,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "product f16 short": lambda: product("f16", 64, 64, 16, 64),
     "product bf16 long": lambda: product("bf16", 33, 32, 333, 32),
     "product f16 aligned, k odd": lambda: product("f16", 32, 64, 176, 64, "ab"),
+    "product strided": lambda: product("f32", 40, 33, 20, 32, "a", 5, step=2),
+    "product bf16 strided": lambda: product("bf16", 40, 33, 20, 32, "b", 5, step=3),
     "product batched": lambda: product("f32", 33, 20, 50, 16, batch=3),
     "product large blocks": lambda: product("f32", 150, 140, 40, 128),
     "product f64 transposed": lambda: product("f64", 64, 64, 52, 64, "ab"),
