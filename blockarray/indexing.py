@@ -258,6 +258,8 @@ def _advanced(a: array.Array, key: tuple[Any, ...]) -> Advanced:
         # As in NumPy, indices that are broadcast away may be anything.
         for index, axis in known:
             _check(index, axis, shape[axis])
+        if any(window.shape[w] == 0 for w, _ in arrays):
+            raise IndexError("index out of bounds for an axis of size 0")
     first, last = fancy.index(True), len(fancy) - 1 - fancy[::-1].index(True)
     place = others_before if all(fancy[first : last + 1]) else 0
     lead = [w for w, _ in arrays]

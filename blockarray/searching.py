@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,9 +130,15 @@ def argpartition(a: Any, kth: Any, axis: int | None = -1) -> Array:
 def lexsort(keys: Any, axis: int = -1) -> Array:
     """Positions that sort by several keys, the last one first."""
     from .manipulation import stack
+    from .selection import take_along_axis
 
     x = keys if isinstance(keys, Array) else stack(list(keys))
     k = axis_index(axis, x.ndim - 1)
+    if routines.serves(x) and len(x):
+        order = argsort(x[0], k)
+        for i in range(1, len(x)):
+            order = take_along_axis(order, argsort(take_along_axis(x[i], order, k), k), k)
+        return order
     return call("lexsort", np.lexsort, (x,), x.shape[1:], int64, k)
 
 
@@ -286,23 +293,58 @@ def unique_values(x: Any, /) -> Array:
 
 
 def isin(element: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Array:
-    """Whether each element is one of others; `test_elements` are looked at on the host."""
+    """Whether each element is one of others."""
     x, y = as_array(element), as_array(test_elements)
+    if routines.serves(x) and routines.serves(y) and y.size:
+        return _member(x, y, invert)
     return call("isin", np.isin, (x, y), x.shape, bool, False, invert)
 
 
-def _set_function(name: str, doc: str) -> Any:
+def _member(x: Array, y: Array, invert: bool) -> Array:
+    """`isin` on a GPU: a search among the sorted elements."""
+    from .manipulation import ravel
+
+    to = result_type(x.dtype, y.dtype)
+    x, among = cast_to(x, to), sort(ravel(cast_to(y, to)))
+    found: Any = among[searchsorted(among, x).clip(0, y.size - 1)]
+    return found != x if invert else found == x
+
+
+def _set_function(name: str, doc: str, on_gpu: Callable[[Array, Array], Array]) -> Any:
     numpy_function = getattr(np, name)
 
     def function(ar1: Any, ar2: Any) -> Array:
-        return at_once(name, numpy_function, (as_array(ar1), as_array(ar2)))
+        x, y = as_array(ar1), as_array(ar2)
+        if routines.serves(x) and routines.serves(y) and x.size and y.size:
+            return on_gpu(x, y)
+        return at_once(name, numpy_function, (x, y))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{doc}; computed at once."
     return function
 
 
-union1d = _set_function("union1d", "The elements of either array, in order")
-intersect1d = _set_function("intersect1d", "The elements of both arrays, in order")
-setdiff1d = _set_function("setdiff1d", "The elements of the first array that are not in the second, in order")
-setxor1d = _set_function("setxor1d", "The elements of exactly one array, in order")
+def _joined(x: Array, y: Array) -> Array:
+    from .manipulation import concatenate, ravel
+
+    return concatenate((ravel(x), ravel(y)))
+
+
+def _common(x: Array, y: Array) -> Array:
+    only = unique(cast_to(x, result_type(x.dtype, y.dtype)))
+    return only[_member(only, y, False)]
+
+
+def _without(x: Array, y: Array) -> Array:
+    only = unique(x)
+    return only[_member(only, y, True)]
+
+
+union1d = _set_function("union1d", "The elements of either array, in order", lambda x, y: unique(_joined(x, y)))
+intersect1d = _set_function("intersect1d", "The elements of both arrays, in order", _common)
+setdiff1d = _set_function("setdiff1d", "The elements of the first array that are not in the second, in order", _without)
+setxor1d = _set_function(
+    "setxor1d",
+    "The elements of exactly one array, in order",
+    lambda x, y: sort(_joined(_without(x, y), _without(y, x))),
+)

@@ -9,11 +9,11 @@ import numpy as np
 from . import routines
 from .array import Array
 from .compiler.ops import TABLE
-from .dtypes import float64, result_type
+from .dtypes import float64, int64, result_type
 from .elementwise import cast_to
 from .host import at_once, call
 from .linalg import matmul
-from .operands import as_array, axis_tuple, elementwise
+from .operands import as_array, axis_tuple, elementwise, from_numpy, placed
 from .reductions import mean
 from .reductions import sum as _sum
 
@@ -155,17 +155,58 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
     """Counts of elements in bins, and the bins' edges; computed at once."""
     edges = bins._host() if isinstance(bins, Array) else bins
+    if weights is None and not isinstance(bins, str) and routines.serves(x := as_array(a)) and x.size:
+        return _histogram(x, edges, range, density)
     if weights is None:
         return at_once("histogram", lambda x: np.histogram(x, edges, range, density), (as_array(a),))
     weighted = lambda x, w: np.histogram(x, edges, range, density, w)
     return at_once("histogram", weighted, (as_array(a), as_array(weights)))
 
 
+def _histogram(x: Array, bins: Any, range: Any, density: Any) -> tuple[Array, Array]:
+    """The same on a GPU: a search for the edges among the sorted elements."""
+    from .manipulation import ravel
+    from .reductions import amax, amin, diff
+    from .searching import searchsorted, sort
+
+    flat = ravel(x) if x.dtype.kind != "b" else cast_to(ravel(x), np.dtype(np.uint8))
+    ends = np.zeros(2, flat.dtype)
+    if np.ndim(bins) == 0 and range is None:
+        ends[:] = amin(flat)._host(), amax(flat)._host()
+    edges = np.histogram_bin_edges(ends, bins, range)
+    ordered = sort(flat)
+    places = Array(placed(from_numpy(edges), x.device))
+    below = searchsorted(ordered, places)
+    below[-1] = searchsorted(ordered, places[-1], "right")
+    counts = diff(below)
+    if density:
+        widths = diff(cast_to(places, float64))
+        return counts / widths / _sum(counts), places
+    return counts, places
+
+
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Array:
     """Counts of each non-negative integer; computed at once."""
+    if weights is None and routines.serves(v := as_array(x)) and v.ndim == 1 and v.size and v.dtype.kind in "iub":
+        return _bincount(v, minlength)
     if weights is None:
         return at_once("bincount", lambda v: np.bincount(v, minlength=minlength), (as_array(x),))
     return at_once("bincount", lambda v, w: np.bincount(v, w, minlength), (as_array(x), as_array(weights)))
+
+
+def _bincount(x: Array, minlength: int) -> Array:
+    """The same on a GPU: a search for each integer among the sorted ones."""
+    from .creation import arange
+    from .reductions import diff
+    from .searching import searchsorted, sort
+
+    ordered = sort(cast_to(x, int64))
+    smallest, largest = ordered[:: max(1, x.size - 1)]._host()[[0, -1]]
+    if smallest < 0:
+        raise ValueError("'list' argument must have no negative elements")
+    if minlength < 0:
+        raise ValueError("'minlength' must not be negative")
+    return diff(searchsorted(ordered, arange(max(int(largest) + 1, minlength) + 1, device=x.device)))
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Array:

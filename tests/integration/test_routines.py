@@ -134,6 +134,32 @@ def test_unique(device: Any, dtype: str) -> None:
     assert xp.unique(x[:0]).shape == (0,)
 
 
+def test_sets(device: Any) -> None:
+    a, b = sample("float32", (40,)).round(), sample("float64", (5, 6)).round()
+    x, y = xp.asarray(a, device=device), xp.asarray(b, device=device)
+    for name in ("isin", "union1d", "intersect1d", "setdiff1d", "setxor1d"):
+        assert_same(getattr(xp, name)(x, y), getattr(np, name)(a, b), name)
+        assert_same(getattr(xp, name)(y, x), getattr(np, name)(b, a), name)
+    keys = np.arange(120).reshape(3, 8, 5) * 7 % 4
+    for axis in (0, 1):
+        assert_same(xp.lexsort(xp.asarray(keys, device=device), axis), np.lexsort(keys, axis))
+
+
+def test_counts(device: Any) -> None:
+    a = np.nan_to_num(sample("float32", (300,)), posinf=3, neginf=4)
+    for d in (a, (a * 9).astype(np.int16), a > 0):
+        x = xp.asarray(d, device=device)
+        for bins, options in ((10, {}), (7, {"range": (-1, 1)}), ([-1, 0, 0.5, 3], {}), (5, {"density": True})):
+            with np.errstate(all="ignore"):
+                for got, want in zip(xp.histogram(x, bins, **options), np.histogram(d, bins, **options), strict=True):
+                    assert_same(got, want)
+    n = np.arange(99) % 13
+    for minlength in (0, 5, 50):
+        assert_same(xp.bincount(xp.asarray(n, device=device), minlength=minlength), np.bincount(n, minlength=minlength))
+    with pytest.raises(ValueError, match="negative"):
+        xp.bincount(xp.asarray([1, -1], device=device))
+
+
 def test_order_statistics(device: Any) -> None:
     for dtype in ("float32", "int32"):
         a = sample(dtype, (5, 8, 3))
@@ -160,6 +186,8 @@ def test_an_index_out_of_bounds_is_told_by_what_depends_on_it(device: Any) -> No
         np.asarray(xp.sort(bad))
     with pytest.raises(IndexError, match="out of bounds"):
         bad[bad > 3]
+    with pytest.raises(IndexError, match="out of bounds"):
+        x[:0][xp.asarray([-1], device=device)] = 1
 
 
 # -- copies -----------------------------------------------------------------------------------------------------------
