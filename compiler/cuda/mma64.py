@@ -119,5 +119,5 @@ class Mma64(Simt):
         ty = "{" + ", ".join(["double"] * 4) + "}"
         args = ", ".join(map(str, [*a, *b, *sums]))
         constraints = ",".join(["=d"] * 4 + ["d"] * 10)
-        found = t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({args})', ty)
+        found = t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({args}) convergent nounwind', ty)
         return [t.op(f"extractvalue {found}, {k}", "double") for k in range(4)]

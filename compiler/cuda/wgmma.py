@@ -120,6 +120,6 @@ class Wgmma(Mma):
         ty = "{" + ", ".join(["float"] * SUMS) + "}"
         constraints = ",".join(["=f"] * SUMS + [str(k) for k in range(SUMS)] + ["l"] * len(operands) + ["~{memory}"])
         args = ", ".join(map(str, [*values, *operands]))
-        found = t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({args})', ty)
+        found = t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({args}) convergent nounwind', ty)
         for k, cell in enumerate(order):
             t.set(cell, t.op(f"extractvalue {found}, {k}", "float"))
