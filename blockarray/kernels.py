@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,14 +54,16 @@ def code_for(key: str, kernel: Kernel, device: Device = CPU) -> Code:
     return found
 
 
-def code_for_routine(made: Any, device: CudaDevice) -> Code:
-    """The same for a kernel of a routine, a compiler.cuda.codegen.Code."""
+def code_for_routine(made: Sequence[Any], device: CudaDevice) -> list[Code]:
+    """Code for a routine's kernels, each a compiler.cuda.codegen.Code; what is missing is compiled side by side."""
     backend = _cuda(device.capability)
-    found = _loaded.get((made.text, backend.target))
-    if found is None:
-        package = lambda: backend.compiler.package(made, backend.target)
-        found = _loaded[made.text, backend.target] = _load(made.text, "routine", backend, package)
-    return found
+    missing = {m.text: m for m in made if (m.text, backend.target) not in _loaded}
+    if missing:
+        load = lambda m: _load(m.text, "routine", backend, lambda: backend.compiler.package(m, backend.target))
+        with ThreadPoolExecutor() as pool:
+            for text, code in zip(missing, pool.map(load, missing.values())):
+                _loaded[text, backend.target] = code
+    return [_loaded[m.text, backend.target] for m in made]
 
 
 class _Backend(NamedTuple):

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 def queue(name: str, routine: Routine, device: CudaDevice, addresses: dict[str, int], nbytes: int) -> None:
     """Queue a routine's launches, over a workspace of their own."""
     checks.used[device] = None
+    codes = kernels.code_for_routine([step.code for step in routine.launches], device)
     watched = profiler.active and routine.launches
     before = streams.Event(device, timing=True).record() if watched else None
     if routine.workspace:
         space = allocate(device, routine.workspace)
         copies.clear(space, 0, routine.zeroed)
         addresses = {**addresses, "workspace": space.address}
-    for step in routine.launches:
+    for step, code in zip(routine.launches, codes):
         words = [a if isinstance(a, int) else addresses[a.operand] + a.offset for a in step.arguments]
         block = create_string_buffer(struct.pack(f"={len(words)}q", *words), 8 * len(words))
-        function = kernels.code_for_routine(step.code, device).function
-        launch(function, device, addressof(block), 8 * len(words), step.programs)
+        launch(code.function, device, addressof(block), 8 * len(words), step.programs)
     if before is not None:
         after = streams.Event(device, timing=True).record()
         profiler.note(name, lambda: before.elapsed(after), nbytes, sum(step.programs for step in routine.launches))
