@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from blockarray.compiler import expr as E
-from blockarray.compiler import ops
+from blockarray.compiler import ops, plan
 
 from .planning import leaf, op, planned, reduce, run, window
 
@@ -256,3 +256,28 @@ def test_repeated_stencils_stay_linear() -> None:
     (k1, c1), (k2, c2) = kernels(20), kernels(40)
     assert k2 <= 2 * k1 + 6
     assert c2 <= 2.5 * c1
+
+
+def test_keys_tell_shared_nodes_from_equal_ones() -> None:
+    x, y = leaf(data(6)), leaf(data(6))
+    shared = op("exp", x)
+    graphs = [
+        op("multiply", shared, shared),
+        op("multiply", op("exp", x), op("exp", x)),
+        op("multiply", op("exp", x), op("exp", y)),
+        op("multiply", op("exp", x), x),
+        op("multiply", x, op("exp", x)),
+    ]
+    del shared
+    keys = {plan.scan([g]).key for g in graphs}
+    assert len(keys) == len(graphs)
+    assert plan.scan([op("multiply", op("exp", y), op("exp", y))]).key in keys
+
+
+def test_readers_of_a_view_are_told_apart() -> None:
+    v = E.view(op("exp", leaf(data(6))), 5, (-1,), (6,))
+    a, b = E.broadcast(v, (3, 6)), E.broadcast(v, (3, 6))
+    del v
+    assert a.inputs is not b.inputs
+    graph = plan.scan([op("add", a, b)])
+    assert len({*graph.nodes}) == len(graph.nodes)
