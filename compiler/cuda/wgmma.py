@@ -18,9 +18,8 @@ from .target import Target
 
 #: Elements of k in a step, and in an instruction.
 STEP, DEPTH = 64, 16
+#: Rows and columns of a tile; twice as many columns, where a block has them, ask less of shared memory.
 ROWS, COLUMNS = 128, 128
-#: Rows that four warps multiply, and registers of sums that each of their threads has.
-GROUP, SUMS = 64, COLUMNS // 2
 #: Bytes of a row, and of a box of 64 by 64 elements.
 ROW, BOX = 128, 8192
 #: Of a descriptor: the swizzle of 128 bytes, and 1024 bytes from eight rows to the next.
@@ -43,8 +42,14 @@ class Wgmma(Mma):
         made = Wgmma(kernel, target)
         return made.ahead and made.block[0] >= ROWS and made.block[1] >= COLUMNS
 
+    def __init__(self, kernel: ir.Kernel, target: Target) -> None:
+        super().__init__(kernel, target)
+        if self.columns > COLUMNS:
+            self.stages, self.blocks = 4, 1
+
     def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        return (ROWS, COLUMNS), (2, COLUMNS // 4)
+        columns = 2 * COLUMNS if self.block[1] >= 2 * COLUMNS else COLUMNS
+        return (ROWS, columns), (2, columns // 4)
 
     # -- places -------------------------------------------------------------------------------------------------------
     def _threads(self) -> None:
@@ -90,19 +95,23 @@ class Wgmma(Mma):
         base = t.op(f"ptrtoint {here} to i64", "i64")
         rows = t.bin("mul", t.cast("zext", self.group, "i64"), i64(BOX))
         starts = (t.bin("add", base, rows), base)
-        operands, names, lines = [], [], []
+        operands: list[V] = []
+        lines: list[str] = []
+        count = self.columns // 2
         for side, start in zip((self.a, self.b), starts, strict=True):
             address = t.bin("and", t.bin("add", start, i64(side.offsets[0])), i64(0x3FFFF))
             leading = 1 if side.deep else BOX >> 4
             operands.append(t.bin("or", t.bin("lshr", address, i64(4)), i64(_SWIZZLE | leading << 16)))
-        registers = ", ".join(f"${k}" for k in range(SUMS))
+        registers = ", ".join(f"${k}" for k in range(count))
         trans = ", ".join(str(int(not side.deep)) for side in (self.a, self.b))
         for part in range(STEP // DEPTH):
             steps_ = [(2 if side.deep else DEPTH * ROW >> 4) * part for side in (self.a, self.b)]
             names = [f"{letter}{part}" for letter in "ab"]
-            lines += [f"add.s64 {n}, ${2 * SUMS + k}, {s};" for k, (n, s) in enumerate(zip(names, steps_, strict=True))]
+            lines += [
+                f"add.s64 {n}, ${2 * count + k}, {s};" for k, (n, s) in enumerate(zip(names, steps_, strict=True))
+            ]
             lines.append(
-                f"wgmma.mma_async.sync.aligned.m64n{COLUMNS}k16.f32.{self.dtype}.{self.dtype} "
+                f"wgmma.mma_async.sync.aligned.m64n{self.columns}k16.f32.{self.dtype}.{self.dtype} "
                 f"{{{registers}}}, {names[0]}, {names[1]}, p, 1, 1, {trans};"
             )
         declared = ", ".join(f"{letter}{part}" for part in range(STEP // DEPTH) for letter in "ab")
@@ -115,10 +124,14 @@ class Wgmma(Mma):
     def _asm(self, sums: Sums, text: str, operands: Sequence[V]) -> None:
         """Instructions on all sums, which stay in their registers."""
         t = self.t
-        order = [sums[row][2 * block + c][0] for block in range(COLUMNS // 8) for row in range(2) for c in range(2)]
+        order = [
+            sums[row][2 * block + c][0] for block in range(self.columns // 8) for row in range(2) for c in range(2)
+        ]
         values = [t.get(cell, "float") for cell in order]
-        ty = "{" + ", ".join(["float"] * SUMS) + "}"
-        constraints = ",".join(["=f"] * SUMS + [str(k) for k in range(SUMS)] + ["l"] * len(operands) + ["~{memory}"])
+        ty = "{" + ", ".join(["float"] * len(order)) + "}"
+        constraints = ",".join(
+            ["=f"] * len(order) + [str(k) for k in range(len(order))] + ["l"] * len(operands) + ["~{memory}"]
+        )
         args = ", ".join(map(str, [*values, *operands]))
         found = t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({args}) convergent nounwind', ty)
         for k, cell in enumerate(order):

@@ -320,7 +320,7 @@ def products(target: Target, words: list[str], begun: float) -> list[str]:
             rows.append(f"{name:24} {problem}")
             continue
         plain: dict[str, tuple[type[Simt], dict[str, Any]]] = {"": (Simt, {})}
-        variants = next((v for words_, v in VARIANTS.items() if words_ in name), plain)
+        variants = next((v for words_, v in VARIANTS.items() if words_ in name and "broad" not in name), plain)
         for title, (kind, attributes) in variants.items():
             with changed(kind, attributes):
                 launch = Launch(make(1), target)

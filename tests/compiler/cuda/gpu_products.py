@@ -15,14 +15,14 @@ from tests.compiler.cuda.gpu_kernels import Case, Make, tolerance, values
 class Product(Make):
     """A kernel with the dims of a product: blocks of m and n, the whole of k."""
 
-    def __init__(self, m: int, n: int, k: int, side: int, batch: int = 0, aligned: bool = True) -> None:
+    def __init__(self, m: int, n: int, k: int, side: int, batch: int = 0, aligned: bool = True, broad: int = 0) -> None:
         super().__init__("product", aligned)
         self.shape = (m, n, k)
         sizes = [self.size(x) for x in self.shape]
         axis = self.b.grid_axis(self.size(batch)) if batch else None
         self.batch = batch
         self.program = self.b.program_id(axis) if axis is not None else None
-        self.m, self.n = self.blocked("m", sizes[0], side), self.blocked("n", sizes[1], side)
+        self.m, self.n = self.blocked("m", sizes[0], side), self.blocked("n", sizes[1], broad or side)
         self.k = self.b.dim("k", sizes[2])
         self.b.attrs["schedule"] = "gemm"
 
@@ -66,10 +66,10 @@ class Product(Make):
 
 def product(
     dtype: str = "f32", m: int = 64, n: int = 64, k: int = 32, side: int = 64, transposed: str = "", pad: int = 0,
-    batch: int = 0, aligned: bool = True, step: int = 1,
+    batch: int = 0, aligned: bool = True, step: int = 1, broad: int = 0,
 ) -> Case:  # fmt: skip
     """a @ b; `transposed` names those of a, b and c whose rows lie along the other dim."""
-    p = Product(m, n, k, side, batch, aligned)
+    p = Product(m, n, k, side, batch, aligned, broad)
     a = p.operand("mk", dtype, "a" in transposed, pad, step)
     b = p.operand("kn", dtype, "b" in transposed, pad, step)
     p.result(p.b.dot(a, b), "c" in transposed, pad)
@@ -146,6 +146,10 @@ CASES: dict[str, Callable[[], Case]] = {
         f"product {d} {t or 'plain'} long": lambda d=d, t=t: product(d, 144, 160, 336, 128, t)
         for d, t in (("bf16", "a"), ("f16", "b"), ("f16", "abc"))
     },
+    **{
+        f"product {d} {t or 'plain'} broad": lambda d=d, t=t: product(d, 144, 272, 208, 128, t, broad=256)
+        for d, t in (("bf16", ""), ("f16", "ab"))
+    },
     "product f16 short": lambda: product("f16", 64, 64, 16, 64),
     "product bf16 long": lambda: product("bf16", 33, 32, 333, 32),
     "product f16 aligned, k odd": lambda: product("f16", 32, 64, 176, 64, "ab"),
@@ -174,9 +178,12 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 
 
-def _square(dtype: str, n: int, side: int = 128, transposed: str = "") -> tuple[Callable[[int], Case], float]:
+def _square(
+    dtype: str, n: int, side: int = 128, transposed: str = "", broad: int = 0
+) -> tuple[Callable[[int], Case], float]:
     work = 8 if dtype.startswith("c") else 2
-    return lambda part: product(dtype, n // part, n // part, n // part, side, transposed), work * float(n) ** 3
+    make = lambda part: product(dtype, n // part, n // part, n // part, side, transposed, broad=broad)
+    return make, work * float(n) ** 3
 
 
 #: Large cases, of which a function of p makes one with sides of a p-th; and the arithmetic operations of each.
@@ -189,6 +196,10 @@ TIMED: dict[str, tuple[Callable[[int], Case], float]] = {
     "c128 1024": _square("c128", 1024, 64),
     "bf16 8192": _square("bf16", 8192),
     "bf16 8192 transposed": _square("bf16", 8192, transposed="ab"),
+    "bf16 8192 broad": _square("bf16", 8192, broad=256),
+    "bf16 8192 broad transposed": _square("bf16", 8192, transposed="ab", broad=256),
+    "bf16 4096 broad": _square("bf16", 4096, broad=256),
+    "bf16 4096": _square("bf16", 4096),
     "bf16 1024": _square("bf16", 1024),
     "f16 4096": _square("f16", 4096),
     "i8 4096": _square("i8", 4096),
