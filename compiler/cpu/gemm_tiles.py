@@ -161,8 +161,8 @@ class Tiles:
         self.direct = values[0][0].op if root.name == "dot" and self._as_in_memory(values[0][0]) else None
         self.upright = self.direct is not None and not is_one(self.direct.operands[3])
         #: The load that is all of B, if its rows can be read where they lie.
-        whole = root.name == "dot" and self._as_in_memory(values[1][0])
-        self.rows = values[1][0].op if whole and is_one(values[1][0].op.operands[3]) else None
+        b = values[1][0].op if root.name == "dot" and self._as_in_memory(values[1][0]) else None
+        self.rows = b if b is not None and is_one(b.operands[3]) else None
         self.unroll = UNROLL if len(self.inner) <= BRIEF else 1
         self.a = self._side("gemm.pack_a", values[0], self.m, self.tile.mr)
         self.b = self._side("gemm.pack_b", values[1], self.n, self.tile.nr)
