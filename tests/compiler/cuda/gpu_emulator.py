@@ -74,11 +74,15 @@ def _functions(module: str) -> dict[str, tuple[list[str], list[tuple[str, list[s
 
 
 class Races:
-    """Who read and who wrote each place last: barriers of the program before (32 bits), program (20), thread (12)."""
+    """Who read and who wrote each place last: barriers of the program before (32 bits), program (20), thread (12).
+
+    `readers` threads read side by side: one of them may overwrite what all of them have read.
+    """
 
     THREAD, PROGRAM = (1 << 12) - 1, (1 << 32) - (1 << 12)
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, readers: int = 1) -> None:
+        self.readers = readers
         self.read, self.written = (np.zeros(nbytes, np.int64) for _ in range(2))
 
     def _meets(self, seen: np.ndarray, places: np.ndarray, mine: np.ndarray) -> np.bool_:
@@ -91,6 +95,7 @@ class Races:
     def load(self, places: np.ndarray, who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> None:
         mine = self._stamp(places, who, program, epoch)
         assert not self._meets(self.written, places, mine), "read before a barrier"
+        mine = self._stamp(places, who // self.readers, program, epoch)
         before = self.read[places]
         self.read[places] = mine
         # All ones: several threads, of several programs.
@@ -104,8 +109,9 @@ class Races:
 
     def store(self, places: np.ndarray, who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> None:
         mine = self._stamp(places, who, program, epoch)
-        for seen in (self.read, self.written):
-            assert not self._meets(seen, places, mine), "overwritten before a barrier"
+        reader = self._stamp(places, who // self.readers, program, epoch)
+        for seen, me in ((self.read, reader), (self.written, mine)):
+            assert not self._meets(seen, places, me), "overwritten before a barrier"
         self.written[places] = mine
         assert (self.written[places] == mine).all(), "two threads write to one place"
 
@@ -134,7 +140,7 @@ class Memory:
         self.allowed = np.zeros(total, np.bool_)
         #: Bytes whose order of accesses does not matter.
         self.shared = np.zeros(total, np.bool_)
-        self.races = Races(total)
+        self.races = Races(total, 32)
         for at, array in self.arrays:
             self.bytes[at : at + array.nbytes] = array.view(np.uint8)
             self.allowed[at : at + array.nbytes] = True
