@@ -20,7 +20,7 @@ from ..ir import Kernel, Op, Value
 from ..llvm import math
 from ..llvm.convert import Register, constant, convert, from_memory, memory_type, register_type
 from ..llvm.text import Text, V
-from . import layout, lookback, reduction, scan, scatter, staging
+from . import layout, lookback, reduction, runs, scan, scatter, staging
 from .layout import Facts, is_const
 from .memory import GLOBAL, add, at, both, i32, i64, join, load, parts, select, store
 from .target import Target
@@ -86,6 +86,9 @@ class Codegen:
         #: Of scans along looped dims, by row of registers: variables.
         self.carries: dict[Op, list[list[V]]] = {}
         self.dependence = self._find_dependence()
+        #: What the strips behind the present one are computed from, and words of two elements that wait for them.
+        self.later: set[Op] = set()
+        self.packed: list[list[V]] = []
         self.shared = 0
         self.checks = {op: k + 1 for k, op in enumerate(op for op in kernel.walk() if op.name == "check")}
         #: Whether a scan goes on from program to program.
@@ -207,7 +210,9 @@ class Codegen:
             with self.trips(dims[0]):
                 self._outer(dims[1:])
             return
-        for group in self._groups():
+        groups = self._groups()
+        for k, group in enumerate(groups):
+            self.later = self._behind(groups[k + 1 :])
             self.run_group(group.roots, group.loops)
 
     # -- strips -------------------------------------------------------------------------------------------------------
@@ -227,12 +232,25 @@ class Codegen:
             if op.name in ("store_view", "store_ptr"):
                 own = max([own, *(g.stage for g in groups.values() if self._reads(g, op.operands[1]))])
                 written[op.operands[1]] = own
-            extents = op.operands[0].type.extents
-            if op.name == "store_ptr":
-                extents = op.operands[2].type.extents
-            loops = self.layout.looped(extents)
+            loops = self.layout.looped(self.loop_extents(op))
             groups.setdefault((own, loops), Group(own, loops)).roots.append(op)
         return sorted(groups.values(), key=lambda g: (g.stage, len(g.loops)))
+
+    @staticmethod
+    def loop_extents(root: Op) -> tuple[int | str, ...]:
+        """The tile that a root goes through."""
+        return root.operands[2 if root.name == "store_ptr" else 0].type.extents
+
+    def _behind(self, groups: Sequence[Group]) -> set[Op]:
+        """All that the roots of strips are computed from."""
+        found: set[Op] = set()
+        stack = [op for g in groups for root in g.roots for v in root.operands if (op := v.op) is not None]
+        while stack:
+            op = stack.pop()
+            if op not in found:
+                found.add(op)
+                stack.extend(v.op for v in op.operands if v.op is not None)
+        return found
 
     def _reads(self, group: Group, pointer: Value) -> bool:
         return any(op.name in LOADS and op.operands[0] is pointer for op in self.needed(group.roots))
@@ -270,12 +288,17 @@ class Codegen:
         extra = tuple(sorted(extra, key=lambda d: d in inner))
         if any(set(open_) & self._reduced(op) for op in roots):
             raise NotImplementedError(f"kernel @{self.kernel.name}: a reduction along a dim that is walked around it")
+        if runs.is_large(self, self.loop_extents(roots[0])):
+            runs.run_strip(self, roots, across, effects)
+            reduction.finish(self, across)
+            runs.settle(self)
+            return
         with self._nest(extra, scans, roots, open_):
             self.compute(self.needed(roots), (*open_, *extra))
             for r in across:
-                r.update()
+                r.update(list(self.points(r.extents)))
             for op in effects:
-                self._effect(op)
+                self.effect(op, list(self.points(self.loop_extents(op))))
         reduction.finish(self, across)
 
     def _reduced(self, op: Op) -> set[str]:
@@ -322,11 +345,12 @@ class Codegen:
         for op in rest:
             self.define(("all", op), True)
 
+    def count(self, extents: Iterable[int | str]) -> int:
+        """A thread's elements of a tile."""
+        return prod(self.layout.splits[str(e)].registers for e in extents)
+
     def _bytes(self, op: Op) -> int:
-        """Bytes of registers that hold a thread's elements of a tile."""
-        return dtypes.SIZE[op.result.type.dtype] * prod(
-            self.layout.splits[str(e)].registers for e in op.result.type.extents
-        )
+        return dtypes.SIZE[op.result.type.dtype] * self.count(op.result.type.extents)
 
     def _room(self, ops: Sequence[Op]) -> int:
         """Bytes of registers that are free for loads in flight, beside what the ops read that is there already."""
@@ -347,7 +371,11 @@ class Codegen:
 
     def _points(self, ops: Sequence[Op], extents: tuple[int | str, ...]) -> None:
         names = dict.fromkeys((*extents, *(e for op in ops for e in op.result.type.extents)))
-        for point in self.points(names):
+        self.emit_points(ops, list(self.points(names)))
+
+    def emit_points(self, ops: Sequence[Op], points: Sequence[Point]) -> None:
+        """Emit the ops' elements at some points."""
+        for point in points:
             for op in ops:
                 self._element(op, point)
 
@@ -385,7 +413,7 @@ class Codegen:
             value = value.op.operands[0]
         found = self.lookup(self.key(value, point))
         assert found is not None, f"{value} is not computed"
-        return found
+        return found.get(self.t) if isinstance(found, runs.Packed) else found
 
     def integer(self, value: Value) -> V:
         """A scalar i64 (or a pointer)."""
@@ -581,35 +609,36 @@ class Codegen:
             found = select(t, given, found, constant(t, op.attrs.get("other", 0), dtype))
         return found
 
-    def _effect(self, op: Op) -> None:
+    def effect(self, op: Op, points: Sequence[dict[str, int]]) -> None:
+        """Emit a store or check of a tile's elements at some points, whole vectors of them."""
         match op.name:
             case "store_view":
-                self._store_view(op)
+                self._store_view(op, points)
             case "store_ptr":
-                self._store_ptr(op)
+                self._store_ptr(op, points)
             case _:
-                self._check(op)
+                self._check(op, points)
 
-    def _store_view(self, op: Op) -> None:
+    def _store_view(self, op: Op, points: Sequence[dict[str, int]]) -> None:
         value, extents = op.operands[0], op.operands[0].type.extents
         if staging.is_crossing(self, op):
             staging.store_tile(self, op)
             return
         writer, lane, width = self.writer(extents), str(self.layout.lane), self.width(op)
-        for point in self.points(extents):
+        for point in points:
             if width > 1 and point[lane] % width:
                 continue
             run = [{**point, lane: point[lane] + k} for k in range(width)] if width > 1 else [point]
             mask = both(self.t, self.mask(extents, point), writer)
             store(self.t, [self.get(value, p) for p in run], self.address(op, point), value.type.dtype, mask)
 
-    def _store_ptr(self, op: Op) -> None:
+    def _store_ptr(self, op: Op, points: Sequence[dict[str, int]]) -> None:
         if self.serial:
             scatter.emit(self, op)
             return
         t, (value, pointer, index) = self.t, op.operands[:3]
         extents, dtype = index.type.extents, value.type.dtype
-        for point in self.points(extents):
+        for point in points:
             mask = both(t, self.mask(extents, point), self.writer(extents))
             if len(op.operands) > 3:
                 mask = both(t, mask, parts(self.get(op.operands[3], point))[0])
@@ -621,13 +650,13 @@ class Codegen:
             else:
                 add(t, element, ptr, mask)
 
-    def _check(self, op: Op) -> None:
+    def _check(self, op: Op, points: Sequence[dict[str, int]]) -> None:
         """Record the check's number if it fails anywhere."""
         if self.errors is None:
             return
         t, ok = self.t, op.operands[0]
         failed: V | None = None
-        for point in self.points(ok.type.extents):
+        for point in points:
             (good,) = parts(self.get(ok, point))
             bad = t.bin("xor", good, V("true", "i1"))
             mask = self.mask(ok.type.extents, point)

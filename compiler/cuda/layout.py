@@ -257,6 +257,8 @@ def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
     for size in sizes.values():
         bounded *= size or 1
     unbounded = [n for n in order if sizes[n] is None]
+    if width == 2 and vector > 1 and several and not scanned and RESIDENT * limit < bounded <= 2 * RESIDENT * limit:
+        limit *= 2  # two elements a register, see runs.py
     most = RESIDENT if several and bounded <= RESIDENT * limit else STREAMING
     threads = min(most, max(target.warp, _floor(bounded // goal)))
     if unbounded:

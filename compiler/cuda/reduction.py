@@ -13,6 +13,7 @@ from .. import dtypes, ops
 from ..ir import Op
 from ..llvm.convert import Register, constant, convert
 from ..llvm.text import Text, V
+from . import runs
 from .memory import at, i32, i64, join, load, parts, select, store
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ FULL = -1
 WARP = 5
 #: Bytes of shared memory that one exchange takes if it can.
 EXCHANGE = 8 << 10
+#: Accumulators of a thread, along a dim, where there is not one for each element.
+CHAINS = 4
 State = list[Register]
 
 
@@ -88,10 +91,11 @@ class Reduction:
             for cell, reg in zip(cells, self.neutral(), strict=True):
                 code.write(cell, reg)
 
-    def update(self) -> None:
-        """Take in the elements of this trip."""
+    def update(self, points: Sequence[dict[str, int]]) -> None:
+        """Take in elements."""
         code, t = self.code, self.code.t
-        for point in code.points(self.extents):
+        few = not runs.is_large(code, self.extents)
+        for point in points:
             state = [
                 convert(t, code.get(v, point), v.type.dtype, d)
                 for v, d in zip(self.op.operands, self.dtypes, strict=True)
@@ -99,13 +103,17 @@ class Reduction:
             mask = code.mask(self.reduced, point)
             if mask is not None:
                 state = [select(t, mask, x, y) for x, y in zip(state, self.neutral(), strict=True)]
-            key = tuple(point.values())
+            key = tuple(point.values()) if few else self._chain(point)
             if self.cells is None:
-                self.values[key] = state
+                self.values[key] = self.join(self.values[key], state) if key in self.values else state
                 continue
             old = [code.read(cell, d) for cell, d in zip(self.cells[key], self.dtypes, strict=True)]
             for cell, reg in zip(self.cells[key], self.join(old, state), strict=True):
                 code.write(cell, reg)
+
+    def _chain(self, point: dict[str, int]) -> tuple[int, ...]:
+        """The accumulator of an element where there is none for each."""
+        return tuple([r % CHAINS if name in self.reduced else r for name, r in point.items()])
 
     def fold(self) -> list[State]:
         """After the trips: the thread's state at each register of the result."""

@@ -26,7 +26,7 @@ _INT = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": 
 _FLOAT = {"half": np.float16, "bfloat": ml_dtypes.bfloat16, "float": np.float32, "double": np.float64}
 _VECTOR = re.compile(r"<(\d+) x (.+)>")
 _CALL = re.compile(r"call (.+?) @([\w.]+)\((.*)\)")
-_ASM = re.compile(r'call (.+?) asm sideeffect "(.*?)", "(.*?)"\((.*)\)')
+_ASM = re.compile(r'call (.+?) asm (?:sideeffect )?"(.*?)", "(.*?)"\((.*)\)')
 GUARD = 64
 #: Threads that run side by side; further programs come after.
 TOGETHER = 1 << 14
@@ -467,6 +467,8 @@ class Emulator:
         if "m16n8k8" in rhs and (asm := _ASM.match(rhs)):
             return gpu_warps.multiply_doubles([self.typed(a)[0] for a in _split(asm[4])])
         if asm := _ASM.match(rhs):
+            if not asm[2]:
+                return self.typed(asm[4])[0]
             ptr, predicate = _split(asm[4])
             address, space = self.typed(ptr)
             kinds = asm[1].strip("{}").split(", ")

@@ -43,7 +43,7 @@ WIDE = {
     "chain bf16": ("ld.global.v4.b32", "st.global.v4.b32"),
     "softmax 4096": ("ld.global.v4.b32", "st.global.v4.b32"),
     "softmax 32768": ("ld.global.v4.b32", "st.global.v4.b32"),
-    "softmax bf16 65536": ("ld.global.v4.b32", "st.global.v4.b32"),
+    "layernorm bf16 65536": ("ld.global.v4.b32", "st.global.v4.b32"),
     "layernorm bf16 8000": ("ld.global.v4.b32", "st.global.v4.b32"),
     "columns aligned": ("ld.global.v4.b32",),
     "transpose whole": ("ld.global.v4.b32", "st.global.v4.b32"),
