@@ -14,7 +14,7 @@ from .compiler.expr import buffer
 from .operands import placed
 from .recipes import queue
 from .runtime.cuda.memory import Buffer, allocate
-from .runtime.device import CudaDevice
+from .runtime.device import CudaDevice, default_device
 
 if TYPE_CHECKING:
     from .compiler.cuda.routines.compact import Selection
@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 def serves(x: Array) -> bool:
     """Whether an array is on a GPU and its elements are real."""
     return isinstance(x.device, CudaDevice) and x.dtype.kind != "c"
+
+
+def together(*arrays: Array) -> tuple[Array, ...]:
+    """Arrays, with host data among them moved, if they are on one GPU and real; else nothing."""
+    places = {a._device() for a in arrays} - {None}
+    device = places.pop() if len(places) == 1 else None if places else default_device()
+    if not isinstance(device, CudaDevice) or any(a.dtype.kind == "c" for a in arrays):
+        return ()
+    return tuple([Array(placed(a._read(), device)) for a in arrays])
 
 
 def contiguous(x: Array) -> Array:

@@ -176,9 +176,8 @@ def searchsorted(a: Any, v: Any, /, side: str = "left", sorter: Any = None) -> A
         x = x[as_array(sorter)]
     to = result_type(x.dtype, v if type(v) in (int, float, complex) else y.dtype)
     x, y = cast_to(x, to), cast_to(y, to)
-    if routines.serves(x) or routines.serves(y):
-        x, y = routines.contiguous(x), routines.contiguous(y)
-    return call("searchsorted", _search, (x, y), y.shape, int64, side)
+    operands = [routines.contiguous(o) for o in routines.together(x, y)] or (x, y)
+    return call("searchsorted", _search, operands, y.shape, int64, side)
 
 
 method(searchsorted)
@@ -295,8 +294,9 @@ def unique_values(x: Any, /) -> Array:
 def isin(element: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Array:
     """Whether each element is one of others."""
     x, y = as_array(element), as_array(test_elements)
-    if routines.serves(x) and routines.serves(y) and y.size:
-        return _member(x, y, invert)
+    both = routines.together(x, y)
+    if both and y.size:
+        return _member(both[0], both[1], invert)
     return call("isin", np.isin, (x, y), x.shape, bool, False, invert)
 
 
@@ -315,8 +315,8 @@ def _set_function(name: str, doc: str, on_gpu: Callable[[Array, Array], Array]) 
 
     def function(ar1: Any, ar2: Any) -> Array:
         x, y = as_array(ar1), as_array(ar2)
-        if routines.serves(x) and routines.serves(y) and x.size and y.size:
-            return on_gpu(x, y)
+        if x.size and y.size and (both := routines.together(x, y)):
+            return on_gpu(*both)
         return at_once(name, numpy_function, (x, y))
 
     function.__name__ = function.__qualname__ = name

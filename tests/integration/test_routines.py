@@ -68,6 +68,8 @@ def test_searchsorted(device: Any) -> None:
     for side in ("left", "right"):
         assert_same(xp.searchsorted(x, y, side=side), np.searchsorted(a, v, side))
         assert_same(xp.searchsorted(x, y.T, side=side), np.searchsorted(a, v.T, side))
+        assert_same(xp.searchsorted(x, v, side=side), np.searchsorted(a, v, side))
+        assert_same(xp.searchsorted(a, y, side=side), np.searchsorted(a, v, side))
         assert int(xp.searchsorted(x, 0.5, side=side)) == np.searchsorted(a, np.float32(0.5), side)
     order = np.arange(50)[::-1]
     assert_same(xp.searchsorted(x[::-1], y, sorter=xp.asarray(order, device=device)), np.searchsorted(a, v))
@@ -140,6 +142,9 @@ def test_sets(device: Any) -> None:
     for name in ("isin", "union1d", "intersect1d", "setdiff1d", "setxor1d"):
         assert_same(getattr(xp, name)(x, y), getattr(np, name)(a, b), name)
         assert_same(getattr(xp, name)(y, x), getattr(np, name)(b, a), name)
+        mixed = getattr(xp, name)(x, b)
+        assert mixed.device is device
+        assert_same(mixed, getattr(np, name)(a, b), name)
     keys = np.arange(120).reshape(3, 8, 5) * 7 % 4
     for axis in (0, 1):
         assert_same(xp.lexsort(xp.asarray(keys, device=device), axis), np.lexsort(keys, axis))
