@@ -410,8 +410,7 @@ def _deviations_by_blocks(x: Array, axes: tuple[int, ...], length: int) -> Array
     within = lazy(reduce("sum", _square(x - mean)._read(), last))
     means = mean.reshape(within.shape)
     whole = _divide(lazy(reduce("sum", means._read(), outer, True)), _weight(outer, within.shape))
-    between = lazy(reduce("sum", _square(means - whole)._read(), outer))
-    return lazy(reduce("sum", within._read(), outer)) + between * float(length)
+    return lazy(reduce("sum", (within + _square(means - whole) * float(length))._read(), outer))
 
 
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:

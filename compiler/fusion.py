@@ -41,6 +41,8 @@ class Policy:
     each: int = 0
     #: Innermost parallel positions that one program handles together.
     lane_block: int = 64
+    #: Innermost parallel positions that one program of an elementwise kernel holds.
+    lane_tile: int = 2048
     #: Additions that may be repeated in place of storing and loading a byte.
     recompute_per_byte: int = 5
     #: Cost of a producer that is fused into a product's operand.
@@ -439,7 +441,10 @@ class Partitioner:
                 if len(ats) > 1:
                     return "read at several indices"
             elif not group.parallel <= axes_of(at) and self.cost[node] > 4:
-                repeats = prod(a.size for a in group.parallel - axes_of(at))
+                # A program computes it once for all positions of the innermost axis that it holds.
+                last = axes_of(canonical(group.output_index[group.root])[-1:])
+                missing = group.parallel - axes_of(at)
+                repeats = prod(max(1, a.size // self.policy.lane_tile) if a in last else a.size for a in missing)
                 if self.cost[node] * repeats > 4 * node.size + policy.small:
                     return "every program would compute it again"
             if node in group.reduced and self._walks_elsewhere(node, group, at):

@@ -147,6 +147,10 @@ ONE_KERNEL: dict[str, tuple[Program, tuple[np.ndarray, ...]]] = {
     "softmax-f16": (softmax, (normal(300, 999, dtype=np.float16),)),
     "log_softmax": (log_softmax, (normal(512, 1000),)),
     "layernorm": (layernorm, (normal(512, 768), normal(768, seed=1), normal(768, seed=2))),
+    "layernorm-long-rows": (
+        layernorm,
+        (normal(64, 20_000), normal(20_000, seed=1), normal(20_000, seed=2)),
+    ),
     "rmsnorm": (rmsnorm, (normal(512, 768), normal(768, seed=1))),
     "var": (variance, (normal(512, 1000),)),
     "var-by-hand": (variance_by_hand, (normal(512, 1000),)),
