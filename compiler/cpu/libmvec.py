@@ -38,6 +38,9 @@ class HostMath:
         symbol = f"_ZGV{self._letter}N{width}{operands}_{self.scalar_function(name, elem)}"
         return (symbol, width) if self._library is not None and hasattr(self._library, symbol) else None
 
+    def emitter(self, name: str, elem: str) -> None:
+        return None
+
     def calls(self, name: str, elem: str) -> bool:
         return False
 

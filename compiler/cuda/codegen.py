@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import groupby, product
 from math import prod
 from typing import Any, NamedTuple
 
@@ -19,8 +19,10 @@ from .. import dtypes
 from ..ir import Kernel, Op, Value
 from ..llvm import math
 from ..llvm.convert import Register, constant, convert, from_memory, memory_type, register_type
+from ..llvm.floats import Real
+from ..llvm.lanes import Lanes
 from ..llvm.text import Text, V
-from . import layout, lookback, reduction, runs, scan, scatter, staging
+from . import doubles, layout, lookback, reduction, runs, scan, scatter, staging
 from .layout import Facts, is_const
 from .memory import GLOBAL, add, at, both, i32, i64, join, load, parts, select, store
 from .target import Target
@@ -375,9 +377,15 @@ class Codegen:
 
     def emit_points(self, ops: Sequence[Op], points: Sequence[Point]) -> None:
         """Emit the ops' elements at some points."""
-        for point in points:
-            for op in ops:
-                self._element(op, point)
+        for together, group in groupby(ops, self._is_together):
+            if together:
+                for op in group:
+                    self._elements(op, points)
+                continue
+            group = list(group)
+            for point in points:
+                for op in group:
+                    self._element(op, point)
 
     # -- elements -----------------------------------------------------------------------------------------------------
     @contextmanager
@@ -430,6 +438,21 @@ class Codegen:
         """An i64's element."""
         (found,) = parts(self.get(value, point))
         return found
+
+    @staticmethod
+    def _is_together(op: Op) -> bool:
+        """Whether a branch for rare operands serves all elements of the op."""
+        return op.name in doubles.TOGETHER and op.result.type.dtype == "f64" == op.operands[0].type.dtype
+
+    def _elements(self, op: Op, points: Sequence[Point]) -> None:
+        """Emit elements of an op that is emitted for all of them together."""
+        wanted = {key: p for p in points if self.lookup(key := self.key(op.result, p)) is None}
+        if not wanted:
+            return
+        rows = [[self.get(v, p) for v in op.operands] for p in wanted.values()]
+        lanes = [[Lanes(self.t, x) for x in row if isinstance(x, V)] for row in rows]
+        for key, v in zip(wanted, doubles.together(Real("f64", self.target), op.name, lanes), strict=True):
+            self.define(key, v)
 
     def _element(self, op: Op, point: Point) -> None:
         """Emit one element of an op."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import llvmlite
 import llvmlite.binding as llvm
 
-from . import tools
+from ..llvm.lanes import Lanes
+from . import doubles, tools
 
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
@@ -30,7 +32,7 @@ _KNOWN = {
 #: op table's bounds.  Its exp2 of floats is the hardware's approximation, which is not within them.
 _CALLED = {
     "float": frozenset(("log", "log2", "tanh", "hypot")),
-    "double": frozenset(("exp", "exp2", "log", "log2", "tanh")),
+    "double": frozenset(),
 }
 #: Functions of floats within 2 ULP.
 _APPROXIMATIONS = {
@@ -82,6 +84,9 @@ class Target:
 
     def scalar_function(self, name: str, elem: str) -> str:
         return f"__nv_{name}f" if elem == "float" else f"__nv_{name}"
+
+    def emitter(self, name: str, elem: str) -> Callable[..., Lanes] | None:
+        return doubles.EMITTERS.get(name) if elem == "double" else None
 
     def calls(self, name: str, elem: str) -> bool:
         return name in _CALLED[elem]

@@ -26,6 +26,8 @@ class Real:
         """The op `name` of the table, not yet rounded to f16 or bf16."""
         if self.dtype in ("f16", "bf16") and (approximation := self._approximation(name, *args)) is not None:
             return approximation
+        if (emitter := self.target.emitter(name, args[0].elem)) is not None:
+            return emitter(self, *args)
         if self.target.calls(name, args[0].elem):
             return library.call(self.target, name, *args)
         return FLOAT[name](self, *args)

@@ -61,7 +61,7 @@ _SINGLE = Format(
     cos=(0.04166664555668831, -0.0013887315290048718, 2.4433082217001356e-05),
     tanh=(-0.33333316445350647, 0.13332585990428925, -0.05385230854153633, 0.021071678027510643, -0.006274237763136625),
 )
-_DOUBLE = Format(
+DOUBLE = Format(
     mantissa=52,
     bias=1023,
     high=710.0,
@@ -95,7 +95,7 @@ _LOG = (
     -0.13160181045532227, 0.12761564552783966, -0.07634486258029938,
 )  # fmt: skip
 #: (2 atanh(sqrt(z)) / sqrt(z) - 2) / z, in double.
-_ATANH = (
+ATANH = (
     0.6666666666666734, 0.3999999999941434, 0.28571428742472477, 0.2222219856364367, 0.181835648617608,
     0.15314035898408324, 0.14796105287459915,
 )  # fmt: skip
@@ -104,7 +104,7 @@ _TANH_SMALL = 0.55
 
 
 def _format(x: Lanes) -> Format:
-    return _SINGLE if x.elem == "float" else _DOUBLE
+    return _SINGLE if x.elem == "float" else DOUBLE
 
 
 def horner(x: Lanes, coefficients: tuple[float, ...]) -> Lanes:
@@ -202,7 +202,7 @@ def _log1p_rest(f: Lanes, add: Lanes | float) -> Lanes:
     half = 0.5 * square
     s = f / (2 + f)
     z = s * s
-    return f - (half - s.fma(z.fma(horner(z, _ATANH), half), add))
+    return f - (half - s.fma(z.fma(horner(z, ATANH), half), add))
 
 
 @emits("log")

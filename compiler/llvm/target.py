@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
+
+from .lanes import Lanes
 
 
 class MathTarget(Protocol):
@@ -11,6 +14,10 @@ class MathTarget(Protocol):
 
         The answer may not make a value depend on `lanes` (0 for a scalar): a target with several widths picks one.
         """
+        ...
+
+    def emitter(self, name: str, elem: str) -> Callable[..., Lanes] | None:
+        """What emits the function `name` of the op table, of (floats.Real, operands), if the target has its own."""
         ...
 
     def calls(self, name: str, elem: str) -> bool:

@@ -538,17 +538,31 @@ def _saturated(x: np.ndarray, ty: Any, unsigned: bool) -> np.ndarray:
     return found.astype(info.dtype).view(ty)
 
 
+def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rounded sum and its error."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
 def _fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Rounded once, or nearly so."""
-    wide = np.float64 if a.dtype == np.float32 else np.longdouble
-    if wide is np.float64:
-        return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(a.dtype)
+    """Rounded once, but for products near the ends of the range."""
+    if a.dtype == np.float32:
+        return (a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)).astype(np.float32)
     product = a * b
     halves = [x * 134217729.0 for x in (a, b)]
     (ah, al), (bh, bl) = ((h - (h - x), x - (h - (h - x))) for h, x in zip(halves, (a, b)))
-    error = ((ah * bh - product) + ah * bl + al * bh) + al * bl
-    exact = product.astype(wide) + np.where(np.isfinite(error), error, 0) + c
-    return np.where(np.isfinite(product), exact.astype(a.dtype), product + c)
+    total, first = _two_sum(product, c)
+    error, rest = _two_sum(((ah * bh - product) + ah * bl + al * bh) + al * bl, first)
+    # Rounded to odd, so that the sum is not rounded twice.
+    bits = error.view(np.int64) - ((rest != 0) & ((rest < 0) != (error < 0)))
+    exact = total + (bits | (rest != 0)).view(np.float64)
+    return np.where(np.isfinite(exact), exact, product + c)
+
+
+def _upper(x: np.ndarray) -> np.ndarray:
+    """The digits of a double that an approximation gives."""
+    return (x.view(np.int64) & -(1 << 32)).view(np.float64)
 
 
 def _ctlz(x: np.ndarray, _: Any) -> np.ndarray:
@@ -563,6 +577,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "smin": np.minimum, "smax": np.maximum, "umin": np.minimum, "umax": np.maximum, "sqrt": np.sqrt, "fabs": np.abs,
     "maximum": np.maximum, "minimum": np.minimum, "floor": np.floor, "ceil": np.ceil, "rint": np.rint,
     "roundeven": np.rint, "trunc": np.trunc, "copysign": np.copysign, "fma": _fma, "abs": lambda a, _: np.abs(a),
+    "rcp": lambda x: _upper(1 / x), "rsqrt": lambda x: _upper(1 / np.sqrt(x)),
     "ctpop": np.bitwise_count, "ctlz": _ctlz, "ex2": np.exp2, "div": np.divide,
 }  # fmt: skip
 #: NVIDIA's library.
