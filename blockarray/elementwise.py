@@ -94,9 +94,7 @@ def _make(op: Op) -> Any:
 
 
 #: Rows that no ufunc types are what random draws are made of.
-__all__ = [
-    name for name, op in TABLE.items() if op.kind == "elementwise" and name not in _INTERNAL and not op.types
-]
+__all__ = [name for name, op in TABLE.items() if op.kind == "elementwise" and name not in _INTERNAL and not op.types]
 globals().update({name: _make(TABLE[name]) for name in __all__})
 globals().update({alias: globals()[name] for alias, name in ALIASES.items() if name in __all__})
 __all__ += [alias for alias, name in ALIASES.items() if name in __all__]
