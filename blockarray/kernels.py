@@ -84,6 +84,7 @@ def _cuda(capability: tuple[int, int]) -> _Backend:
     from .compiler import cuda  # which is large, and of use to a GPU only
     from .runtime.cuda import launch
 
+    cuda.set_cache(disk.get, disk.put)
     return _Backend(cuda, cuda.make_target(capability), launch.load)
 
 
