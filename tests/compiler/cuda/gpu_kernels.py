@@ -75,6 +75,8 @@ def bucket(n: int) -> int:
 
 def values(rng: np.random.Generator, dtype: str, size: int) -> np.ndarray:
     kind = NUMPY[dtype]
+    if size > 1 << 20:
+        return np.resize(values(rng, dtype, 1 << 20), size)
     if dtype == "bool":
         return rng.integers(0, 2, size).astype(np.uint8).view(np.bool_)
     if dtype in dtypes.INTEGER:
