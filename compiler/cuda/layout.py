@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from .. import dtypes
+from .. import dtypes, ops
 from ..draws import PER_BLOCK
 from ..ir import Kernel, Op, Value
 from . import scatter
@@ -26,6 +26,9 @@ STREAMING = 512
 RESIDENT = 1024
 #: Threads of a block that walks a dim of unknown extent.
 WALKING = 256
+#: Threads of a block whose time goes to functions of doubles, in additions an element, from so many on: they take
+#: twice the registers.
+COMPUTING, HEAVY = 256, 20
 #: Elements of four bytes that a thread holds at most.
 REGISTERS = 32
 ACROSS = frozenset(("reduce", "argreduce", "scan"))
@@ -72,6 +75,8 @@ class Layout:
     #: Threads that hold something of their own, and threads of a block.
     active: int
     threads: int
+    #: Blocks that a processor must be able to run at once, which bounds the registers.
+    blocks: int = 1
 
     def looped(self, extents: tuple[int | str, ...]) -> tuple[str, ...]:
         """Those of the extents that the strips walk over in trips."""
@@ -259,7 +264,12 @@ def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
     unbounded = [n for n in order if sizes[n] is None]
     if width == 2 and vector > 1 and several and not scanned and RESIDENT * limit < bounded <= 2 * RESIDENT * limit:
         limit *= 2  # two elements a register, see runs.py
-    most = RESIDENT if several and bounded <= RESIDENT * limit else STREAMING
+    if not walked and _cost_of_doubles(kernel) >= HEAVY:
+        # Short trips: several blocks then share a processor, some computing while others load.
+        limit, streaming = goal, COMPUTING
+    else:
+        streaming = STREAMING
+    most = RESIDENT if several and bounded <= RESIDENT * limit else streaming
     threads = min(most, max(target.warp, _floor(bounded // goal)))
     if unbounded:
         threads = WALKING
@@ -279,7 +289,16 @@ def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
     while unbounded and _elements(splits) * 2 <= goal:
         splits[unbounded[0]].repeat *= 2
     active = 1 << shift
-    return Layout(splits, lane, walked, active, max(active, target.warp))
+    # One block of so many threads alone would not load while it computes.
+    words = _elements(splits) * max(4, width) // 4
+    blocks = 2 if active == RESIDENT and words <= REGISTERS // 2 else 1
+    return Layout(splits, lane, walked, active, max(active, target.warp), blocks)
+
+
+def _cost_of_doubles(kernel: Kernel) -> int:
+    """Additions of doubles that an element takes as long as."""
+    found = (op for op in kernel.walk() if op.results and op.result.type.dtype == "f64" and op.result.type.extents)
+    return sum(ops.TABLE[op.name].cost for op in found if op.name in ops.TABLE)
 
 
 def _elements(splits: dict[str, Split]) -> int:
