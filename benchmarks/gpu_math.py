@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from bringup import call, driver
 from gpu_kernels import Builder
 
 from blockarray.compiler import cuda
-from blockarray.compiler.cuda import doubles
+from blockarray.compiler.cuda import doubles, layout
 from blockarray.compiler.dtypes import NUMPY
 from blockarray.compiler.ir import Value
 
@@ -107,15 +107,35 @@ class Library(cuda.Target):
         return super().calls(name, elem) or (elem == "double" and name in doubles.EMITTERS)
 
 
+class Variant(NamedTuple):
+    name: str
+    #: Whether doubles' functions are NVIDIA's.
+    library: bool = False
+    #: Threads of a block that makes short trips; 0: a thread holds all elements of a tile at once.
+    threads: int = layout.COMPUTING
+    tile: int = 4096
+
+
+VARIANTS = (
+    Variant("libdevice", True, 0), Variant("libdevice, trips", True), Variant("own", threads=0),
+    Variant("own, trips of 512", threads=512), Variant("own, trips of 256", threads=256),
+    Variant("own, trips of 128", threads=128), Variant("own, tile 1024", threads=256, tile=1024),
+    Variant("own, tile 512", threads=128, tile=512),
+)  # fmt: skip
+
+
 @contextmanager
-def variant(target: cuda.Target, library: bool) -> Iterator[cuda.Target]:
-    """The target with its own functions, or without them."""
-    together = doubles.TOGETHER
-    if library:
+def chosen(variant: Variant, target: cuda.Target) -> Iterator[cuda.Target]:
+    """The target to compile for, with the compiler set as a variant says."""
+    before = doubles.TOGETHER, layout.COMPUTING, layout.HEAVY
+    layout.COMPUTING = variant.threads
+    if not variant.threads:
+        layout.HEAVY = 1 << 30
+    if variant.library:
         doubles.TOGETHER = frozenset()
         target = Library(target.arch, target.ptx, target.shared)
     yield target
-    doubles.TOGETHER = together
+    doubles.TOGETHER, layout.COMPUTING, layout.HEAVY = before
 
 
 def rows(words: list[str], target: cuda.Target, begun: float) -> Iterator[str]:
@@ -128,26 +148,26 @@ def rows(words: list[str], target: cuda.Target, begun: float) -> Iterator[str]:
     for name, function, arity, dtype in work:
         if not all(w in name for w in words):
             continue
-        for library in (True, False) if dtype == "f64" else (False,):
-            for block in (4096, 2048, 1024, 512) if len(name) > 12 else (2048,):
-                if time.perf_counter() - begun > LIMIT:
-                    yield "(out of time)"
-                    return
-                made = case(function, arity, dtype, block)
-                with variant(target, library) as chosen:
-                    launch = bringup.Launch(made, chosen)
-                launch.run()
-                got = launch.results()[-1][: 1 << 20]
-                want = function(np, *(x[: 1 << 20] for x in made.args[:arity]))
-                error = np.max(np.abs(got - want) / np.spacing(np.maximum(np.abs(want), 0.1).astype(want.dtype)))
-                seconds = bringup.timed(launch)
-                h = launch.header
-                yield (
-                    f"{name:18} {'libdevice' if library else 'own':9} tile {block:4} {seconds * 1e6:7.1f} us "
-                    f"{launch.bytes / seconds / 1e9:5.0f} GB/s {ELEMENTS / seconds / 1e9:6.1f} G/s  threads "
-                    f"{h['threads']:4} registers {h.get('registers')} spills {h.get('spills')}  {error:.1f} ulp"
-                )
-                launch.free()
+        short = VARIANTS[1:5:3] if function.__name__ == "function" else VARIANTS
+        for variant in short if dtype == "f64" else [VARIANTS[4]]:
+            if time.perf_counter() - begun > LIMIT:
+                yield "(out of time)"
+                return
+            made = case(function, arity, dtype, variant.tile)
+            with chosen(variant, target) as changed:
+                launch = bringup.Launch(made, changed)
+            launch.run()
+            got = launch.results()[-1][: 1 << 20]
+            want = function(np, *(x[: 1 << 20] for x in made.args[:arity]))
+            error = np.max(np.abs(got - want) / np.spacing(np.maximum(np.abs(want), 0.1).astype(want.dtype)))
+            seconds = bringup.timed(launch)
+            h = launch.header
+            yield (
+                f"{name:18} {variant.name:17} {seconds * 1e6:7.1f} us "
+                f"{launch.bytes / seconds / 1e9:5.0f} GB/s {ELEMENTS / seconds / 1e9:6.1f} G/s  threads "
+                f"{h['threads']:4} registers {h.get('registers')} spills {h.get('spills')}  {error:.1f} ulp"
+            )
+            launch.free()
     for length in (128, 1024, 4096):
         name = f"softmax bf16 rows of {length}"
         if all(w in name for w in words) and time.perf_counter() - begun < LIMIT:
