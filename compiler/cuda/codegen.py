@@ -107,10 +107,11 @@ class Codegen:
         self._versions()
         self.t.line("ret void")
         params = ", ".join(f"{ty} %{name}" for name, ty in self._signature)
-        threads = self.layout.threads
+        threads, blocks = self.layout.threads, self.layout.blocks
+        bound = f' "nvvm.minctasm"="{blocks}"' if blocks > 1 else ""
         text = "\n".join((
             "@shared = external addrspace(3) global [0 x i8], align 16", *self.globals,
-            f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{threads}" {{', "entry:",
+            f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{threads}"{bound} {{', "entry:",
             *self.allocas, *self.t.lines, "}", *self.t.declarations.values(), "",
         ))  # fmt: skip
         if self.goes_on:
