@@ -270,25 +270,28 @@ class Simt:
             self._finish(sums, origin, extents)
 
     def _walk(self, sums: Sums, loaders: Sequence[Loader], depth: V) -> None:
-        """Walk k: multiply one step's panels while the next step's are loaded."""
+        """Walk k: multiply one step's panels while the next step's are loaded.
+
+        The last step is by itself, with all registers to it: a product with few elements of k is nothing else.
+        """
         t = self.t
-        with t.if_(t.cmp("sgt", depth, i64(0))):
+        some = t.cmp("sgt", depth, i64(0))
+        with t.if_(some):
             for loader in loaders:
                 loader.fetch(i64(0), depth)
                 loader.put(i64(0))
         t.line(BARRIER)
-        with t.for_(depth, self.step) as k:
-            following = t.bin("add", k, i64(self.step))
-            more = t.cmp("slt", following, depth)
-            number = t.bin("lshr", k, i64(self.step.bit_length() - 1))
-            with t.if_(more):
-                for loader in loaders:
-                    loader.fetch(following, depth)
-            self._take(sums, self.buffer(number), t.bin("sub", depth, k))
-            with t.if_(more):
-                for loader in loaders:
-                    loader.put(t.bin("add", number, i64(1)))
-                t.line(BARRIER)
+        number = lambda k: t.bin("lshr", k, i64(self.step.bit_length() - 1))
+        with t.for_(t.bin("sub", depth, i64(self.step)), self.step) as k:
+            for loader in loaders:
+                loader.fetch(t.bin("add", k, i64(self.step)), depth)
+            self._multiply(sums, self.buffer(number(k)), None)
+            for loader in loaders:
+                loader.put(t.bin("add", number(k), i64(1)))
+            t.line(BARRIER)
+        with t.if_(some):
+            last = t.bin("and", t.bin("sub", depth, i64(1)), i64(-self.step))
+            self._take(sums, self.buffer(number(last)), t.bin("sub", depth, last))
 
     def _take(self, sums: Sums, here: V, left: V) -> None:
         """Multiply a step's panels, of which the last one is shorter."""
@@ -510,8 +513,6 @@ class Simt:
                         self.e.run(needed, where)
                     for op in mine:
                         width = min(max(1, self.facts.width(op, dim)), len(group))
-                        while width > 1 and not self.facts.divides_extent(dim, width):
-                            width //= 2
                         for k in range(0, len(group), width):
                             self._store(op, places[k : k + width])
 
