@@ -34,9 +34,11 @@ _CALLED = {
     "float": frozenset(("log", "log2", "tanh", "hypot")),
     "double": frozenset(),
 }
+#: Names of intrinsics that are single instructions on floats.
+_EXTREMA = {"maximum": "maximum", "minimum": "minimum", "fmax": "maxnum", "fmin": "minnum"}
 #: Functions of floats within 2 ULP.
 _APPROXIMATIONS = {
-    "divide": "llvm.nvvm.div.full", "exp2": "llvm.nvvm.ex2.approx.f", "sqrt": "llvm.nvvm.sqrt.approx.f",
+    "divide": "llvm.nvvm.div.full", "power of two": "llvm.nvvm.ex2.approx.ftz.f", "sqrt": "llvm.nvvm.sqrt.approx.f",
 }  # fmt: skip
 
 
@@ -86,7 +88,12 @@ class Target:
         return f"__nv_{name}f" if elem == "float" else f"__nv_{name}"
 
     def emitter(self, name: str, elem: str) -> Callable[..., Lanes] | None:
-        return doubles.EMITTERS.get(name) if elem == "double" else None
+        if elem == "double":
+            return doubles.EMITTERS.get(name)
+        extremum = _EXTREMA.get(name)
+        if extremum is None or self.sm < 80:
+            return None
+        return lambda m, a, b: a.call(extremum, b)
 
     def calls(self, name: str, elem: str) -> bool:
         return name in _CALLED[elem]

@@ -34,8 +34,10 @@ class Real:
 
     def _approximation(self, name: str, *args: Lanes) -> Lanes | None:
         """What is exact enough to be rounded to f16 or bf16, if the target has an instruction for it."""
-        if name == "exp":
-            return self._approximation("exp2", args[0] * math.log2(math.e))
+        if name in ("exp", "exp2"):
+            # The square of a half's is there where results are denormal, even if the instruction flushes those.
+            half = self._approximation("power of two", args[0] * (0.5 if name == "exp2" else math.log2(math.e) / 2))
+            return None if half is None else half * half
         if name == "reciprocal":
             return self._approximation("divide", args[0].like(1), args[0])
         symbol = self.target.approximation(name)

@@ -25,9 +25,9 @@ class MathTarget(Protocol):
         ...
 
     def approximation(self, name: str) -> str | None:
-        """The intrinsic that gives the function `name` of the op table within a few ULP of a float, if there is one.
+        """The intrinsic that gives a function of the op table within a few ULP of a float, if there is one.
 
-        It is used where the result is rounded to f16 or bf16.
+        It is used where the result is rounded to f16 or bf16.  "power of two" may take denormal results for 0.
         """
         ...
 

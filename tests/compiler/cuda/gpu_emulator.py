@@ -575,7 +575,8 @@ def _ctlz(x: np.ndarray, _: Any) -> np.ndarray:
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "smin": np.minimum, "smax": np.maximum, "umin": np.minimum, "umax": np.maximum, "sqrt": np.sqrt, "fabs": np.abs,
-    "maximum": np.maximum, "minimum": np.minimum, "floor": np.floor, "ceil": np.ceil, "rint": np.rint,
+    "maximum": np.maximum, "minimum": np.minimum, "maxnum": np.fmax,
+    "minnum": np.fmin, "floor": np.floor, "ceil": np.ceil, "rint": np.rint,
     "roundeven": np.rint, "trunc": np.trunc, "copysign": np.copysign, "fma": _fma, "abs": lambda a, _: np.abs(a),
     "rcp": lambda x: _upper(1 / x), "rsqrt": lambda x: _upper(1 / np.sqrt(x)),
     "ctpop": np.bitwise_count, "ctlz": _ctlz, "ex2": np.exp2, "div": np.divide,
