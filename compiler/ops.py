@@ -85,7 +85,7 @@ _elementwise(np.cbrt, "Cube root.", 20, 4)
 _elementwise(np.reciprocal, "One divided by the operand, in its own type.", 5)
 _elementwise(np.conjugate, "Complex conjugate.")
 
-_elementwise(np.exp, "Exponential.", 10, 1.5)
+_elementwise(np.exp, "Exponential.", 10, 2)
 _elementwise(np.exp2, "Two to the power of the operand.", 10, 1.5)
 _elementwise(np.expm1, "exp(x) - 1, accurate near zero.", 20, 4)
 _elementwise(np.log, "Natural logarithm.", 12, 1.5)

@@ -160,7 +160,7 @@ def _cpu_columns(space: Space, lane: Axis, length: int, processors: int) -> int:
     if passes > 2 or block * size * bucket(length) <= RESIDENT_BYTES:
         return block
     # Reading memory twice, in long pieces of rows, is faster than reading short pieces once.
-    return max(block, -(-lane.size // max(1, processors) // 64) * 64)
+    return max(block, bucket(-(-lane.size // max(1, processors))))
 
 
 def gpu(space: Space, processors: int) -> Tiles:

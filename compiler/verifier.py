@@ -312,7 +312,8 @@ class _Verifier:
             for carry in x[1:]:
                 _same(carry.type, Type(dtype, without(extents, (dim,))), "the carry")
             if op.attrs.get("across"):
-                blocked = isinstance(extents[dim], str) and self.kernel.dims[extents[dim]].block is not None
+                extent = extents[dim]
+                blocked = isinstance(extent, str) and self.kernel.dims[extent].block is not None
                 _need(
                     blocked and len(x) == 1,
                     "a scan goes on across programs along a blocked dim only, and without a carry",

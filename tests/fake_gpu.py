@@ -101,7 +101,6 @@ class InterpretingDriver(FakeDriver):
         if failed:
             ctypes.c_int64.from_address(errors).value = int(failed[0]) + 1
 
-
     def _run_routine(self, ptx: str, shared: int, programs: int, block: bytes) -> None:
         """Run a routine's kernel in the interpreter of PTX, on copies of the blocks that arguments point into."""
         words = list(struct.unpack(f"={len(block) // 8}q", block))

@@ -67,8 +67,8 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], bytes]:
     """What `compile` gives, as its header and the code.
 
     The header holds ``threads`` of a block, bytes of dynamic ``shared`` memory, ``workspace`` as bytes in all and bytes
-    a program, whether it must be zeroed, ``programs`` if another number of blocks must be launched than the kernel has, and ``format``: "cubin",
-    with ``registers`` of a thread and ``spills`` in bytes, or "ptx".
+    a program, whether it must be zeroed, ``programs`` if another number of blocks must be launched than the kernel has,
+    and ``format``: "cubin", with ``registers`` of a thread and ``spills`` in bytes, or "ptx".
     """
     (length,) = _LENGTH.unpack_from(blob)
     start = _LENGTH.size + length

@@ -31,14 +31,15 @@ _KNOWN = {
 #: Functions that the emitters can compute in line, but that libdevice computes with fewer instructions within the
 #: op table's bounds.  Its exp2 of floats is the hardware's approximation, which is not within them.
 _CALLED = {
-    "float": frozenset(("log", "log2", "tanh", "hypot")),
+    "float": frozenset(("exp", "log", "log2", "tanh", "hypot")),
     "double": frozenset(),
 }
 #: Names of intrinsics that are single instructions on floats.
 _EXTREMA = {"maximum": "maximum", "minimum": "minimum", "fmax": "maxnum", "fmin": "minnum"}
 #: Functions of floats within 2 ULP.
 _APPROXIMATIONS = {
-    "divide": "llvm.nvvm.div.full", "power of two": "llvm.nvvm.ex2.approx.ftz.f", "sqrt": "llvm.nvvm.sqrt.approx.f",
+    "inverse": "llvm.nvvm.rcp.approx.ftz.f", "power of two": "llvm.nvvm.ex2.approx.ftz.f",
+    "sqrt": "llvm.nvvm.sqrt.approx.f",
 }  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""These tests are about recording: values come from the reference interpreter, so that nothing is compiled (unless for a GPU)."""
+"""These tests are about recording: values come from the reference interpreter, so that nothing is compiled.
+
+Unless arrays live on a GPU."""
 
 from __future__ import annotations
 

@@ -154,7 +154,8 @@ def test_counts(device: Any) -> None:
     a = np.nan_to_num(sample("float32", (300,)), posinf=3, neginf=4)
     for d in (a, (a * 9).astype(np.int16), a > 0):
         x = xp.asarray(d, device=device)
-        for bins, options in ((10, {}), (7, {"range": (-1, 1)}), ([-1, 0, 0.5, 3], {}), (5, {"density": True})):
+        cases: Any = ((10, {}), (7, {"range": (-1, 1)}), ([-1, 0, 0.5, 3], {}), (5, {"density": True}))
+        for bins, options in cases:
             with np.errstate(all="ignore"):
                 for got, want in zip(xp.histogram(x, bins, **options), np.histogram(d, bins, **options), strict=True):
                     assert_same(got, want)
