@@ -160,6 +160,10 @@ def _unpack(t: Text, words: list[V], dtype: str, n: int) -> list[Register]:
 
 
 def _pack(t: Text, values: Sequence[Register], dtype: str, word: str) -> list[V]:
+    if dtype == "bf16" and word == "i32" and t.round_bfloat is not None:
+        # One instruction rounds two floats and packs them, instead of one for each and another.
+        wide = [t.unrounded.get(v.ref, v) for v in values if isinstance(v, V)]
+        return [_bfloats(t, low, high) for low, high in zip(wide[::2], wide[1::2], strict=True)]
     pieces = [p for v in values for p in parts(to_memory(t, v, dtype))]
     size = dtypes.SIZE[dtypes.PART.get(dtype, dtype)]
     count = int(word[1:]) // 8 // size
@@ -172,3 +176,9 @@ def _pack(t: Text, values: Sequence[Register], dtype: str, word: str) -> list[V]
             whole = t.insert(whole, pieces[k + lane], lane)
         words.append(t.op(f"bitcast {whole} to {word}", word))
     return words
+
+
+def _bfloats(t: Text, low: V, high: V) -> V:
+    """Two floats as bfloat16s in a word."""
+    pair = t.call("llvm.nvvm.ff2bf16x2.rn", "<2 x bfloat>", [high, low], "nounwind memory(none)")
+    return t.op(f"bitcast {pair} to i32", "i32")

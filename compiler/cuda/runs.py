@@ -54,6 +54,8 @@ def run_strip(code: Codegen, roots: list[Op], across: Sequence[Reduction], effec
             code.emit_points(large, run)
             for r in across:
                 r.update(run)
+            # Unrounded values beside the rounded ones would take registers.
+            code.t.unrounded.clear()
             for op in effects:
                 code.effect(op, run)
             packed = [(op.result, point, p) for op in kept for point, p in _pack(code, op.result, run)]

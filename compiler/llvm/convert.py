@@ -79,7 +79,9 @@ def round_to(t: Text, v: V, dtype: str) -> V:
     if dtype == "bf16":
         x = Lanes(t, v)
         if t.round_bfloat is not None:
-            return t.round_bfloat(v)
+            rounded = t.round_bfloat(v)
+            t.unrounded[rounded.ref] = v
+            return rounded
         bits = x.to_bits()
         nearest = bits + 0x7FFF + (bits.shr(16) & 1)
         # Rounding could carry a NaN's payload into an infinity: make it quiet instead.

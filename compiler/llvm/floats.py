@@ -40,11 +40,30 @@ class Real:
             return None if half is None else half * half
         if name == "reciprocal":
             return self._approximation("divide", args[0].like(1), args[0])
+        if name == "divide":
+            return self._quotient(*args)
         symbol = self.target.approximation(name)
         if symbol is None:
             return None
         t, elem = args[0].t, args[0].elem
         return Lanes(t, per_lane(t, lambda *xs: t.call(symbol, elem, xs, library.PURE), *(a.v for a in args)))
+
+    def _quotient(self, a: Lanes, b: Lanes) -> Lanes | None:
+        """A quotient whose divisor's reciprocal can be shared."""
+        if self.dtype == "f16":
+            inverse = self._approximation("inverse", b)
+            if inverse is None:
+                return None
+            # Quotients may be near the middle of two numbers, or there.
+            q = a * inverse
+            better = (-q).fma(b, a).fma(inverse, q)
+            return (abs(better) > 0).where(better, q)
+        # Quotients of bfloat16s are far from the middle of two.  A reciprocal may be denormal, or out of range where
+        # the quotient is not.
+        size = abs(b)
+        scale = (size > 2.0**64).where(2.0**-64, (size < 2.0**-64).where(2.0**64, b.like(1)))
+        inverse = self._approximation("inverse", b * scale)
+        return None if inverse is None else a * inverse * scale
 
 
 #: (context, operands) -> result, all of one float type (a bool for a predicate).

@@ -27,7 +27,8 @@ class MathTarget(Protocol):
     def approximation(self, name: str) -> str | None:
         """The intrinsic that gives a function of the op table within a few ULP of a float, if there is one.
 
-        It is used where the result is rounded to f16 or bf16.  "power of two" may take denormal results for 0.
+        It is used where the result is rounded to f16 or bf16.  "power of two" (2**x) and "inverse" (1 / x)
+        may take denormal numbers for 0.
         """
         ...
 

@@ -65,6 +65,8 @@ class Text:
         self.block = "entry"
         #: How the target rounds a float to a bfloat16 (which it gives as a float), if it has an instruction for that.
         self.round_bfloat: Callable[[V], V] | None = None
+        #: What values that it gave were before.
+        self.unrounded: dict[str, V] = {}
         self._next = 0
 
     # -- raw lines ----------------------------------------------------------------------------------------------------

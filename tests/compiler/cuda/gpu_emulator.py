@@ -562,6 +562,8 @@ def _fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 def _upper(x: np.ndarray) -> np.ndarray:
     """The digits of a double that an approximation gives."""
+    if x.dtype == np.float32:
+        return x
     return (x.view(np.int64) & -(1 << 32)).view(np.float64)
 
 
