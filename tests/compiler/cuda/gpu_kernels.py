@@ -570,6 +570,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "cumsum long": long_scan,
     "cumsum long whole": lambda: long_scan(1, 4096, 64),
     "cumsum long large": lambda: long_scan(1, 100003, 8192),
+    "cumsum long narrow": lambda: long_scan(1, 15007, 64),
+    "cumsum long narrow f64": lambda: long_scan(2, 8200, 64, dtype="f64"),
     **{f"cumsum long {d}": lambda d=d: long_scan(dtype=d) for d in ("i64", "c64", "c128", "bf16", "u8")},
     "cumprod long": lambda: long_scan(kind="cumprod", dtype="f64"),
     "cummax long": lambda: long_scan(kind="cummax"),
