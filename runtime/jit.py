@@ -85,7 +85,10 @@ def engine() -> llvm.LLJIT:
             if _jit is None:
                 llvm.initialize_native_target()
                 llvm.initialize_native_asmprinter()
-                _jit = llvm.create_lljit_compiler(llvm.Target.from_default_triple().create_target_machine(jit=True))
+                machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+                # JITLink puts an object's sections side by side.  The older linker may put them too far apart for their
+                # references where a GPU's driver has mapped most of the address space, and then ends the process.
+                _jit = llvm.create_lljit_compiler(machine, use_jit_link=True)
     return _jit
 
 

@@ -106,8 +106,17 @@ def emit(text: str, target: Target) -> str:
         return machine.emit_assembly(module)
 
 
+def _ptxas(program: str, code: str, target: Target) -> tuple[subprocess.CompletedProcess[str], bytes]:
+    with tempfile.TemporaryDirectory(prefix="blockarray-") as folder:
+        source, output = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(code)
+        command = [program, f"-arch={target.arch}", "-v", "-o", str(output), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done, output.read_bytes() if not done.returncode else b""
+
+
 def assemble(code: str, target: Target) -> Assembled | None:
-    """Machine code for PTX, or None without an assembler that knows the architecture.
+    """Machine code for PTX, or None without an assembler that knows the architecture, or a disk for its files.
 
     Raises
     ------
@@ -117,16 +126,14 @@ def assemble(code: str, target: Target) -> Assembled | None:
     program = tools.ptxas()
     if program is None:
         return None
-    with tempfile.TemporaryDirectory(prefix="blockarray-") as folder:
-        source, output = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
-        source.write_text(code)
-        command = [str(program), f"-arch={target.arch}", "-v", "-o", str(output), str(source)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            if "is not defined for option 'gpu-name'" in done.stderr or "Unsupported .version" in done.stderr:
-                return None  # older than the GPU
-            raise RuntimeError(f"ptxas failed on a kernel for {target.arch}:\n{done.stderr.strip()}")
-        cubin = output.read_bytes()
+    try:
+        done, cubin = _ptxas(str(program), code, target)
+    except OSError:
+        return None
+    if done.returncode:
+        if "is not defined for option 'gpu-name'" in done.stderr or "Unsupported .version" in done.stderr:
+            return None  # older than the GPU
+        raise RuntimeError(f"ptxas failed on a kernel for {target.arch}:\n{done.stderr.strip()}")
     # The entry point's section, among those of functions that are not expanded in line.
     report = done.stderr[max(0, done.stderr.rfind(f"entry function '{SYMBOL}'")) :]
     registers, spills = _RESOURCES.search(report), _SPILLS.findall(done.stderr)

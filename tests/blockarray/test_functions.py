@@ -38,9 +38,7 @@ def same(got: Any, want: Any, what: str) -> None:
         assert (TypeError in got and TypeError in want) or got == want or ValueError in want, (what, got, want)
     else:
         assert not isinstance(got, tuple), (what, got)
-        g, w = np.asarray(got), np.asarray(want)
-        assert g.dtype == w.dtype and g.shape == w.shape, (what, g.dtype, w.dtype)
-        np.testing.assert_array_equal(g, w, what)
+        assert_same(got, want, what)
 
 
 @pytest.mark.parametrize("name", BINARY)

@@ -61,6 +61,7 @@ def test_default_device(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch):
     assert default_device() is CPU
 
 
+@pytest.mark.cpu_only
 @pytest.mark.parametrize("fake", [{"devices": 0}, {"capability": (7, 5)}], indirect=True)
 def test_no_usable_device(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(driver, "_missing", None)
@@ -134,6 +135,7 @@ def test_threads_have_contexts(fake: FakeDriver, gpu: CudaDevice):
     assert fake.calls[before:].count("cuCtxSetCurrent") <= 1
 
 
+@pytest.mark.cpu_only
 def test_fork(fake: FakeDriver, gpu: CudaDevice, monkeypatch: pytest.MonkeyPatch):
     buffer = memory.allocate(gpu, 100)
     memory.adopt(gpu, 4096, 8, "somebody")
