@@ -15,17 +15,18 @@ from itertools import groupby, product
 from math import prod
 from typing import Any, NamedTuple
 
-from .. import dtypes
+from .. import dtypes, ops
 from ..ir import Kernel, Op, Value
 from ..llvm import math
 from ..llvm.convert import Register, constant, convert, from_memory, memory_type, register_type
 from ..llvm.floats import Real
 from ..llvm.lanes import Lanes
 from ..llvm.text import Text, V
-from . import doubles, layout, lookback, reduction, runs, scan, scatter, staging
+from . import doubles, layout, lookback, reduction, runs, scan, scatter, singles, staging
 from .layout import Facts, is_const
 from .memory import GLOBAL, add, at, both, i32, i64, join, load, parts, select, store
 from .target import Target
+from .together import Fast, together
 
 BARRIERS = frozenset(("reduce", "argreduce"))
 EFFECTS = frozenset(("store_view", "store_ptr", "check"))
@@ -378,10 +379,10 @@ class Codegen:
 
     def emit_points(self, ops: Sequence[Op], points: Sequence[Point]) -> None:
         """Emit the ops' elements at some points."""
-        for together, group in groupby(ops, self._is_together):
-            if together:
+        for fast, group in groupby(ops, self._fast):
+            if fast is not None:
                 for op in group:
-                    self._elements(op, points)
+                    self._elements(op, fast, points)
                 continue
             group = list(group)
             for point in points:
@@ -441,18 +442,22 @@ class Codegen:
         return found
 
     @staticmethod
-    def _is_together(op: Op) -> bool:
-        """Whether a branch for rare operands serves all elements of the op."""
-        return op.name in doubles.TOGETHER and op.result.type.dtype == "f64" == op.operands[0].type.dtype
+    def _fast(op: Op) -> Callable[..., Fast] | None:
+        """The function's code that most operands may take, if a branch for the others serves all elements."""
+        dtype = op.result.type.dtype if op.results else ""
+        if op.name not in ops.TABLE or dtype != op.operands[0].type.dtype:
+            return None
+        return {"f32": singles.FAST, "f64": doubles.FAST}.get(dtype, {}).get(op.name)
 
-    def _elements(self, op: Op, points: Sequence[Point]) -> None:
+    def _elements(self, op: Op, fast: Callable[..., Fast], points: Sequence[Point]) -> None:
         """Emit elements of an op that is emitted for all of them together."""
         wanted = {key: p for p in points if self.lookup(key := self.key(op.result, p)) is None}
         if not wanted:
             return
         rows = [[self.get(v, p) for v in op.operands] for p in wanted.values()]
         lanes = [[Lanes(self.t, x) for x in row if isinstance(x, V)] for row in rows]
-        for key, v in zip(wanted, doubles.together(Real("f64", self.target), op.name, lanes), strict=True):
+        found = together(Real(op.result.type.dtype, self.target), op.name, fast, lanes)
+        for key, v in zip(wanted, found, strict=True):
             self.define(key, v)
 
     def _element(self, op: Op, point: Point) -> None:

@@ -3,21 +3,20 @@
 A processor begins as many operations on doubles as it has other work for in the same time, so what counts is their
 number: exponents are taken apart in integers, quotients begin with the hardware's approximation of the reciprocal.
 Code without branches lets a thread's elements overlap.  Where rare operands need other code, one branch serves all
-elements of a thread: see `TOGETHER`.
+elements of a thread: see `together`.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
 from ..llvm import library
 from ..llvm.floats import Emitter, Real
 from ..llvm.lanes import Lanes
 from ..llvm.polynomials import ATANH, DOUBLE, horner
-from ..llvm.text import V
+from .together import Fast
 
 #: A double's exponent is in the bits of its upper word from this one on.
 _EXPONENT = 20
@@ -170,13 +169,6 @@ EMITTERS: dict[str, Emitter] = {"exp": _exp, "exp2": _exp2, "tanh": _tanh, "log"
 
 
 # -- functions that some operands need other code for -----------------------------------------------------------------
-class Fast(NamedTuple):
-    """A result, and whether it is right."""
-
-    value: Lanes
-    good: Lanes
-
-
 def _within(x: Lanes, exponents: int) -> Lanes:
     """Whether the magnitude is in [2**-exponents, 2**exponents)."""
     low = (_BIAS - exponents) << _EXPONENT + 1
@@ -228,30 +220,4 @@ def _cos(m: Real, x: Lanes) -> Fast:
 
 
 #: Functions that most operands have fast code for.
-_FAST: dict[str, Callable[..., Fast]] = {"divide": _divide, "sqrt": _sqrt, "sin": _sin, "cos": _cos}
-#: What gives all results.
-_SLOW: dict[str, Emitter] = {
-    "divide": lambda m, a, b: a / b,
-    "sqrt": lambda m, x: x.call("sqrt"),
-    "sin": lambda m, x: library.call(m.target, "sin", x),
-    "cos": lambda m, x: library.call(m.target, "cos", x),
-}
-TOGETHER = frozenset(_FAST)
-
-
-def together(m: Real, name: str, operands: Sequence[Sequence[Lanes]]) -> list[V]:
-    """A function of doubles of several elements' operands."""
-    fast = [_FAST[name](m, *xs) for xs in operands]
-    good = fast[0].good
-    for one in fast[1:]:
-        good = good & one.good
-    t = good.t
-    rare, done = t.new_label("rare"), t.new_label("join")
-    origin = t.block
-    t.br_if(good.v, done, rare)
-    t.label(rare)
-    slow = [_SLOW[name](m, *xs).v for xs in operands]
-    end = t.block
-    t.br(done)
-    t.label(done)
-    return [t.phi(v.ty, (v, end), (one.value.v, origin)) for v, one in zip(slow, fast, strict=True)]
+FAST: dict[str, Callable[..., Fast]] = {"divide": _divide, "sqrt": _sqrt, "sin": _sin, "cos": _cos}

@@ -47,7 +47,7 @@ class Format:
         return (self.bias + self.mantissa << self.mantissa) + (1 << self.mantissa - 1)
 
 
-_SINGLE = Format(
+SINGLE = Format(
     mantissa=23,
     bias=127,
     high=89.0,
@@ -104,7 +104,7 @@ _TANH_SMALL = 0.55
 
 
 def _format(x: Lanes) -> Format:
-    return _SINGLE if x.elem == "float" else DOUBLE
+    return SINGLE if x.elem == "float" else DOUBLE
 
 
 def horner(x: Lanes, coefficients: tuple[float, ...]) -> Lanes:
@@ -258,15 +258,24 @@ def _large_angles(m: Real, name: str, x: Lanes, value: Lanes) -> Lanes:
     return branch(large, lambda: large.where(library.call(m.target, name, x), value), value)
 
 
-@emits("sin")
-def _sin(m: Real, x: Lanes) -> Lanes:
+def small_sin(x: Lanes) -> Lanes:
+    """The sine of an angle up to the format's `angle`."""
     turns, sin, cos = _quarter_turns(abs(x))
     sign = (turns << (x.bits - 2)) ^ x.to_bits()
-    return _large_angles(m, "sin", x, flip(_odd(turns).where(cos, sin), sign))
+    return flip(_odd(turns).where(cos, sin), sign)
+
+
+def small_cos(x: Lanes) -> Lanes:
+    turns, sin, cos = _quarter_turns(abs(x))
+    sign = (turns + 1) << (x.bits - 2)
+    return flip(_odd(turns).where(sin, cos), sign)
+
+
+@emits("sin")
+def _sin(m: Real, x: Lanes) -> Lanes:
+    return _large_angles(m, "sin", x, small_sin(x))
 
 
 @emits("cos")
 def _cos(m: Real, x: Lanes) -> Lanes:
-    turns, sin, cos = _quarter_turns(abs(x))
-    sign = (turns + 1) << (x.bits - 2)
-    return _large_angles(m, "cos", x, flip(_odd(turns).where(sin, cos), sign))
+    return _large_angles(m, "cos", x, small_cos(x))
