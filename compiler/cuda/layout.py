@@ -24,11 +24,13 @@ WIDE = 16
 #: Threads of a block that streams, and of one that keeps its elements from pass to pass.
 STREAMING = 512
 RESIDENT = 1024
+#: Threads of a processor whose blocks wait for one another.
+WAITING = 1536
 #: Threads of a block that walks a dim of unknown extent.
 WALKING = 256
 #: Threads of a block whose time goes to functions of doubles, in additions an element, from so many on: they take
-#: twice the registers.
-COMPUTING, HEAVY = 256, 20
+#: twice the registers, and more small blocks than large ones fit.
+COMPUTING, HEAVY = 128, 20
 #: Elements of four bytes that a thread holds at most.
 REGISTERS = 32
 ACROSS = frozenset(("reduce", "argreduce", "scan"))
@@ -256,6 +258,7 @@ def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
     order = [lane, *sorted((n for n in reversed(kernel.dims) if n != lane), key=lambda n: n in scanned)]
     width = max([dtypes.SIZE[view(op)[0].type.dtype] for op in views if lane in view(op)[3]], default=8)
     several = _passes(kernel, walked) > 1
+    goes_on = any(op.name == "scan" and op.attrs.get("across") for op in kernel.walk())
     goal = max(vector, min(16, (64 if walked else 32) // width))
     limit = REGISTERS * 4 // max(4, width)
     bounded = 1
@@ -270,6 +273,10 @@ def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
     else:
         streaming = STREAMING
     most = RESIDENT if several and bounded <= RESIDENT * limit else streaming
+    if goes_on:
+        # Its block is one trip.
+        most = streaming if bounded <= streaming * limit else RESIDENT
+        limit = max(limit, bounded // most)
     threads = min(most, max(target.warp, _floor(bounded // goal)))
     if unbounded:
         threads = WALKING
@@ -292,6 +299,9 @@ def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
     # One block of so many threads alone would not load while it computes.
     words = _elements(splits) * max(4, width) // 4
     blocks = 2 if active == RESIDENT and words <= REGISTERS // 2 else 1
+    if goes_on:
+        # While some wait for what precedes them, others load.
+        blocks = max(1, (WAITING if words <= REGISTERS // 2 else RESIDENT) // active)
     return Layout(splits, lane, walked, active, max(active, target.warp), blocks)
 
 

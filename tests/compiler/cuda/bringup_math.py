@@ -46,6 +46,9 @@ class InLine(Target):
 
 
 class Called(Target):
+    def emitter(self, name: str, elem: str) -> None:
+        return None
+
     def calls(self, name: str, elem: str) -> bool:
         return name in CHOICES
 
