@@ -30,7 +30,7 @@ TICKET = 16
 STATE = 32
 #: What is known of a program.
 HAS_TOTAL, HAS_END = 1, 2
-#: Programs that a lane looks at: as many times 32 go on from one program at a time.
+#: Words that a lane looks at: as many times 32 programs of one word go on from one program at a time.
 ROWS = 4
 #: Programs whose values are joined without asking whether there are so many.
 FOLDED = 16
@@ -67,14 +67,18 @@ class LookBack:
         self.join = join
         dim = str(op.result.type.extents[op.attrs["dim"]])
         axis = code.kernel.dims[dim].axis
-        if axis is None or axis != len(code.kernel.grid) - 1 or len(op.result.type.extents) != 1:
-            raise NotImplementedError("a scan goes on along the last axis of the grid, in a tile of one dim")
+        last, alone = len(code.kernel.grid) - 1, len(op.result.type.extents) == 1
+        if axis is None or axis != last or not alone or code.layout.splits[dim].looped:
+            raise NotImplementedError(
+                "a scan goes on along the last axis of the grid, in a tile of one dim in one trip"
+            )
         t = code.t
         self.place = t.cast("trunc", code.places[axis], "i32")
         part = dtypes.SIZE[dtypes.PART.get(dtype, dtype)]
         #: Bits of a part of a value, and words of a state.
         self.bits = 8 * part
         self.words = max(1, part // 4) * (2 if dtype in dtypes.COMPLEX else 1)
+        self.rows = max(1, ROWS // self.words)
         number = t.cast("zext", code.program, "i64")
         states = at(t, code.integer(code.workspace), TICKET)
         self.state = at(t, states, t.bin("mul", number, i64(8 * self.words)))
@@ -93,7 +97,7 @@ class LookBack:
         ahead = t.bin("mul", t.cast("zext", lane, "i64"), i64(-8 * self.words))
         nearest_state = at(t, self.state, ahead)
         # Before the row's first program the scan's value is `first`.
-        exist = [t.cmp("ult", t.bin("add", lane, i32(32 * row)), self.place) for row in range(ROWS)]
+        exist = [t.cmp("ult", t.bin("add", lane, i32(32 * row)), self.place) for row in range(self.rows)]
         t.br(spin)
         t.label(spin)
         rows = [

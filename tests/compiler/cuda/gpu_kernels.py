@@ -572,6 +572,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "cumsum long large": lambda: long_scan(1, 100003, 8192),
     "cumsum long narrow": lambda: long_scan(1, 15007, 64),
     "cumsum long narrow f64": lambda: long_scan(2, 8200, 64, dtype="f64"),
+    "cumsum long large c128": lambda: long_scan(1, 20003, 8192, dtype="c128"),
     **{f"cumsum long {d}": lambda d=d: long_scan(dtype=d) for d in ("i64", "c64", "c128", "bf16", "u8")},
     "cumprod long": lambda: long_scan(kind="cumprod", dtype="f64"),
     "cummax long": lambda: long_scan(kind="cummax"),
