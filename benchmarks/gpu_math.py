@@ -81,6 +81,11 @@ def case(function: Callable[..., Any], arity: int, dtype: str, block: int) -> gp
     m = gpu_kernels.Make(function.__name__)
     b, kind = m.b, NUMPY[dtype]
     data = [np.resize(m.rng.uniform(0.1, 3, 1 << 20).astype(kind), ELEMENTS) for _ in range(arity)]
+    # Numbers whose quotients and roots are hard to round.
+    steps = np.arange(1, 500) * np.finfo(kind).eps
+    hard = np.concatenate([1 + steps, 2 - steps])
+    data[0][: hard.size] = 1
+    data[-1][: hard.size] = hard
     sources = [m.array(dtype, ELEMENTS, data=x) for x in data]
     out = m.array(dtype, ELEMENTS, data=np.zeros(ELEMENTS, kind))
     j = m.blocked("j", m.size(ELEMENTS), block)
