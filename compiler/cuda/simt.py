@@ -20,8 +20,6 @@ from .target import Target
 STEP = 16
 #: Bytes of shared memory for both buffers, so that several blocks share a processor.
 PANELS = 64 << 10
-#: Instructions that the multiplication of a step may be unrolled to.
-UNROLLED = 4096
 #: Rows of blocks whose columns are walked before the next rows: they share what they read in the L2 cache.
 GROUP = 8
 #: Variables for the sums, by row, column and part.
@@ -52,6 +50,8 @@ class Simt:
     blocks = 2
     #: Elements that one load takes at most.
     widest = 16
+    #: Instructions that the multiplication of a step may be unrolled to.
+    unrolled = 4096
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         (self.root,) = [op for op in kernel.body.ops if op.name in ("dot", "reduce")]
@@ -338,7 +338,7 @@ class Simt:
             ])  # fmt: skip
         unroll = self.step
         cost = self.high * self.broad * max(1, len(self.inner)) * len(sums[0][0]) ** 2
-        while unroll > 1 and unroll * cost > UNROLLED:
+        while unroll > 1 and unroll * cost > self.unrolled:
             unroll //= 2
         if steps is None and unroll == self.step:
             self._products(sums, starts, None, unroll)
@@ -483,7 +483,7 @@ class Simt:
                                 e.define(self.root.result, results[i][j], where)
                                 e.run(needed, where)
                                 for op in stores:
-                                    self._store(op, [where])
+                                    self._store(op, [where], where)
         e.excess = False
 
     def _narrowed(self, x: V) -> V:
@@ -512,16 +512,23 @@ class Simt:
                     for where in places:
                         self.e.run(needed, where)
                     for op in mine:
-                        width = min(max(1, self.facts.width(op, dim)), len(group))
+                        near = self.facts.width(op, dim)
+                        width = min(max(1, near), len(group))
                         for k in range(0, len(group), width):
-                            self._store(op, places[k : k + width])
+                            # Neighbours have one address, and differences that are known.
+                            anchor = {**places[0], dim: lined[0]} if near else places[k]
+                            beyond = self._offset(first + k, axis) if near else 0
+                            self._store(op, places[k : k + width], anchor, beyond)
 
     def _tall(self, op: ir.Op) -> bool:
         """Whether a store's neighbours are rows of one column."""
         extents, strides = op.operands[0].type.extents, op.operands[3:]
         return any(e == self.m and is_const(s, 1) for e, s in zip(extents, strides, strict=True))
 
-    def _store(self, op: ir.Op, places: Sequence[Where]) -> None:
+    def _store(self, op: ir.Op, places: Sequence[Where], anchor: Where, beyond: int = 0) -> None:
+        """Store neighbours, the first of which is `beyond` elements after `anchor`."""
         value, pointer = op.operands[:2]
         values = [self.e(value, where if value.type.extents else None) for where in places]
-        self.e.store(values, self.e.address(op, places[0]), pointer.type.dtype)
+        dtype = pointer.type.dtype
+        address = memory.at(self.t, self.e.address(op, anchor), beyond * dtypes.SIZE[dtype])
+        self.e.store(values, address, dtype)

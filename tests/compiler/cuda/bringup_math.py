@@ -272,8 +272,13 @@ VARIANTS: dict[str, dict[str, tuple[type[Simt], dict[str, Any]]]] = {
         "mma64 x 1": (Mma64, {"blocks": 1}),
         "simt": (Mma64, {"suits": staticmethod(lambda kernel, target: False)}),
     },
-    "f32 4096": {"x 2": (Simt, {}), "x 1": (Simt, {"blocks": 1})},
-    "distances": {"x 2": (Simt, {}), "x 1": (Simt, {"blocks": 1})},
+    "f32 4096": {"x 2": (Simt, {}), "x 1": (Simt, {"blocks": 1}), "8 steps": (Simt, {"unrolled": 512})},
+    "distances": {
+        "x 2": (Simt, {}),
+        "x 1": (Simt, {"blocks": 1}),
+        "8 steps": (Simt, {"unrolled": 1024}),
+        "4 steps": (Simt, {"unrolled": 512}),
+    },
 }
 
 

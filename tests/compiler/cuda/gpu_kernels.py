@@ -610,7 +610,7 @@ TIMED: dict[str, Callable[[], Case]] = {
     "partial": lambda: partial(1 << 26, 1 << 16),
     "cumsum 4096": lambda: row_scan(n0=1 << 14, n1=4096),
     "cumsum loop": lambda: row_scan(n0=1 << 10, n1=1 << 16, known=False),
-    "cumsum long": lambda: long_scan(1, 1 << 26, 8192),
+    **{f"cumsum long {b}": lambda b=b: long_scan(1, 1 << 26, b) for b in (4096, 8192, 16384, 32768)},
     "cumsum long f64": lambda: long_scan(1, 1 << 25, 8192, dtype="f64"),
     "serial set": lambda: serial(None, 1 << 20, 1 << 22),
     "serial add": lambda: serial("add", 1 << 20, 1 << 22),
