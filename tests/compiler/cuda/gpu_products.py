@@ -163,6 +163,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "product f64 large blocks": lambda: product("f64", 150, 140, 20, 128),
     "product c128 large blocks": lambda: product("c128", 130, 129, 9, 128),
     "product misaligned": lambda: product("f32", 64, 64, 32, 64, aligned=False),
+    **{f"product {d} padded": lambda d=d: product(d, 150, 141, 45, 128, pad=3) for d in ("f32", "f64", "bf16")},
     "product k 1": lambda: product("f32", 20, 20, 1, 16),
     "product k 0": lambda: product("f32", 20, 20, 0, 16),
     "product one": lambda: product("f32", 1, 1, 5, 16),
