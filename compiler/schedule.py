@@ -29,8 +29,12 @@ COLUMNS = 1024
 WHOLE_COLUMNS = 4096
 RESIDENT_BYTES = 1 << 18
 
-#: GPU: elements of a program's tile, and of short rows that it walks together.
-GPU_TILE = 4096
+#: GPU: bytes of a program's tile in the widest type of its accesses: several small blocks share a processor better than
+#: few large ones.
+GPU_TILE_BYTES = 4096
+#: GPU: elements of short rows that a program walks together, and of a tile of several rows.
+GPU_TILE = 2048
+GPU_OVERLAP_TILE = 4096
 #: GPU: rows of a tile whose neighbours read the same memory, so that they find it in the nearest cache.
 GPU_OVERLAP_ROWS = 8
 #: GPU: most positions of a row that a program can keep on chip.
@@ -41,7 +45,7 @@ GPU_COLUMNS = 128
 GPU_LEAST_COLUMNS = 32
 GPU_RESIDENT = 1 << 15
 #: GPU: positions of a long scan that a program takes, and the fewest of such blocks that are worth the waiting.
-GPU_SCAN = 8192
+GPU_SCAN = 16384
 GPU_SCAN_BLOCKS = 8
 #: GPU: sides of a product's tile, largest first.
 GPU_PRODUCT = (128, 64, 32, 16)
@@ -108,6 +112,11 @@ class Space:
                 if seen.setdefault((memory, frozenset(form.terms.items())), where) != where:
                     return True
         return False
+
+    def gpu_tile(self) -> int:
+        """Elements of an elementwise tile on a GPU."""
+        widest = max((n.dtype.itemsize for (what, n, _) in self.forms if what != "value"), default=4)
+        return GPU_TILE_BYTES // max(widest, 2)
 
     def passes(self) -> int:
         """How often what is reduced is walked."""
@@ -203,11 +212,12 @@ def gpu(space: Space, processors: int) -> Tiles:
     if other is not None:
         return {other: SQUARE, lane: SQUARE}
     if not rest:
-        return {lane: GPU_TILE}
+        return {lane: space.gpu_tile()}
     # The block that wastes least of its lanes; the largest of those that waste as much.
-    most = GPU_TILE // GPU_OVERLAP_ROWS if space.overlaps() else GPU_TILE
+    size = GPU_OVERLAP_TILE if space.overlaps() else space.gpu_tile()
+    most = size // GPU_OVERLAP_ROWS if space.overlaps() else size
     columns = min((most >> k for k in range(8)), key=lambda c: (-(-lane.size // c) * c, -c))
-    return {rest[-1]: min(GPU_TILE // columns, bucket(rest[-1].size)), lane: columns}
+    return {rest[-1]: min(size // columns, bucket(rest[-1].size)), lane: columns}
 
 
 def _gpu_rows(rows: int, innermost: int, length: int, processors: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import pytest
@@ -25,6 +26,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
     monkeypatch.setattr(words, "_arenas", {})
     monkeypatch.setattr(copies, "_slots", [])
     monkeypatch.setattr(device, "_chosen", None)
+    monkeypatch.setattr(device, "config", dataclasses.replace(device.config, device=None))
     monkeypatch.setattr(Device, "_known", {"cpu": CPU})
     caches = driver.properties, driver._usable
     for cached in caches:
