@@ -161,6 +161,8 @@ class Ready:
             base[slot] = buffer.address + offset * leaf.dtype.itemsize
         for call in self.calls:
             call.run(nodes, memory, base)
+        if _imported:
+            computed_with(sum([nodes[position].nbytes for _, position in made.leaves]))
         for position, slot, offset, strides in made.results:
             nodes[position].realize(memory[slot], offset, strides)
         for position in made.empty:
@@ -179,7 +181,7 @@ def _bound(step: plan.KernelStep | plan.HostStep, device: Device) -> Launch | Ca
 
 
 # -- the bound on pending work ----------------------------------------------------------------------------------------
-#: Bytes that pending graphs may keep alive by imports, and those imported since the last flush.
+#: Bytes that pending graphs may keep alive by imports, and those imported and not yet computed with.
 _MAX_IMPORTED = 64 << 20
 _imported = 0
 #: Operations on such a leaf before its graph is computed: enough for it to meet the values that keep the others alive.
@@ -196,6 +198,12 @@ def imported(nbytes: int) -> int:
         return 0
     _imported = 0
     return config.max_pending - _SLACK
+
+
+def computed_with(nbytes: int) -> None:
+    """Leaves of so many bytes are not, or no more, kept alive by pending work."""
+    global _imported
+    _imported = max(0, _imported - nbytes)
 
 
 def bound(expr: Expr) -> None:
