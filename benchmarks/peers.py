@@ -18,7 +18,7 @@ def _version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:  # run from its source
-        return "(not installed)"
+        return "from source"
 
 
 class Peer:

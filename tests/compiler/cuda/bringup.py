@@ -23,7 +23,7 @@ sys.modules["blockarray"] = package
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 import gpu_kernels as kernels
-from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
 
 from blockarray.compiler import cuda, dtypes, interpreter
 

@@ -15,7 +15,7 @@ from typing import Any
 import bringup
 import numpy as np
 from bringup import Launch, call
-from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
 
 from blockarray.compiler import cuda, ops
 from blockarray.compiler.cuda.elements import Code

@@ -278,7 +278,7 @@ class Device:
     """The first GPU."""
 
     def __init__(self) -> None:
-        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
 
         self.driver = driver
         call(driver.cuInit, 0)
