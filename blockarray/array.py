@@ -1,74 +1,27 @@
-"""The array: a lazy value that indexes, aliases and mutates as NumPy's does.
-
-An Array that nobody aliases holds its expression directly.  Once a view of it exists, it and its views hold a Storage,
-the one place that a write replaces, and each sees a window of the storage's row-major elements.  Expressions are
-immutable, so whatever was recorded before a write keeps the old value.
-"""
+"""The array: a lazy value that indexes, aliases and mutates as NumPy's does."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import dlpack, export, flush, indexing, transfer
-from .compiler.expr import (
-    BUFFER,
-    COPY,
-    IOTA,
-    SCALAR,
-    UPDATE,
-    VIEW,
-    Expr,
-    Shape,
-    apart,
-    broadcast,
-    contiguous_strides,
-    node,
-    view,
-)
-from .compiler.ops import TABLE, Op, resolve
+from .compiler.expr import BUFFER, COPY, IOTA, SCALAR, VIEW, Expr, Shape, contiguous_strides, node
+from .compiler.ops import TABLE, resolve
 from .dtypes import canonical, real_type
-from .operands import assigned, broadcast_shapes, cast, constant, elementwise, is_operand, placed
-from .runtime.config import config
+from .operands import assigned, cast, constant, elementwise, is_operand
 from .runtime.device import CPU, Device, default_device
-
-#: Depth of a recorded graph at which it is computed unasked.
-LIMIT = config.max_pending
-#: Bytes of a recorded array beyond which reading a small window computes the window alone.
-_LARGE = 64 << 20
+from .storage import LIMIT, Window, bound
 
 _new = object.__new__
-#: Held while a storage is made or its value is replaced, so that no thread's write is lost.
-writing = threading.RLock()
-
-
-class Storage:
-    """What aliases share: the current value, and the memory outside that must follow it, if any."""
-
-    __slots__ = ("expr", "export")
-
-    expr: Expr
-    export: Callable[[], export.Export | None] | None
-
-    def __init__(self, expr: Expr) -> None:
-        self.expr = expr
-        self.export = None
 
 
 # -- recording --------------------------------------------------------------------------------------------------------
 #: NumPy scalars by dtype, kind of Python scalar and value: making one takes longer than recording the rest.
 _constants: dict[tuple[np.dtype, type], dict[Any, Any]] = {}
 _WEAK_RULE = tuple[Callable[[Any], Any], np.dtype, dict[Any, Any]]
-
-
-def _bound(e: Expr) -> None:
-    """Compute a part of a deep graph, and all of one that reads memory which the outside may change."""
-    flush.bound(e)
-    if e.depth > LIMIT:
-        flush.evaluate([e])
 
 
 def binary_method(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
@@ -107,7 +60,7 @@ def binary_method(name: str, reflected: bool = False) -> Callable[[Any, Any], An
                     result._expr = e
                     result._storage = None
                     if depth > LIMIT:
-                        _bound(e)
+                        bound(e)
                     return result
         elif kind is float or kind is int:
             rule = (floats if kind is float else ints).get(dtype)
@@ -141,7 +94,7 @@ def binary_method(name: str, reflected: bool = False) -> Callable[[Any, Any], An
                 result._expr = e
                 result._storage = None
                 if depth > LIMIT:
-                    _bound(e)
+                    bound(e)
                 return result
         elif not is_operand(other):
             if name in ("equal", "not_equal") and (other is None or isinstance(other, str)):
@@ -271,28 +224,18 @@ def in_order(e: Expr) -> Expr:
 def lazy(e: Expr) -> Array:
     """The array of a recorded expression, computed if its graph has become deep."""
     if e.depth > LIMIT:
-        _bound(e)
+        bound(e)
     return Array(e)
 
 
-class Array:
+class Array(Window):
     """An n-dimensional array whose value is computed when it is looked at.
 
     Make one with `asarray`, `zeros`, `arange` and their like.  Operations follow NumPy's rules for types, broadcasting,
     views and assignment.
     """
 
-    __slots__ = ("_expr", "_storage", "_offset", "_strides", "_shape", "_readonly", "__weakref__")
-
-    #: The value, if the array has no Storage.
-    _expr: Expr | None
-    _storage: Storage | None
-    #: The window of the storage; `_strides` is None for the whole of it.
-    _offset: int
-    _strides: Shape | None
-    _shape: Shape
-    #: Whether this is a view of a broadcast; set where there is a storage.
-    _readonly: bool
+    __slots__ = ()
 
     #: NumPy arrays and scalars leave binary operators to this class.
     __array_priority__ = 1000
@@ -332,167 +275,11 @@ class Array:
         transpose: Callable[..., Array]
         var: Callable[..., Array]
 
-    def __init__(self, expr: Expr) -> None:
-        self._expr = expr
-        self._storage = None
-
-    # -- value and window ---------------------------------------------------------------------------------------------
-    def _read(self) -> Expr:
-        """The current value."""
-        e = self._expr
-        if e is not None:
-            return e
-        assert self._storage is not None
-        base = self._storage.expr
-        return base if self._strides is None else view(base, self._offset, self._strides, self._shape)
-
-    def _share(self) -> Storage:
-        """The storage, made on first use."""
-        storage = self._storage
-        if storage is not None:
-            return storage
-        with writing:
-            if self._storage is None:
-                e = self._expr
-                assert e is not None
-                self._offset, self._strides, self._shape, self._readonly = 0, None, e.shape, False
-                self._storage = Storage(e)
-                self._expr = None
-            return self._storage
-
-    def _window(self) -> tuple[int, Shape]:
-        """Offset and strides in the storage's elements."""
-        if self._expr is not None:
-            return 0, contiguous_strides(self._expr.shape)
-        if self._strides is None:
-            return 0, contiguous_strides(self._shape)
-        return self._offset, self._strides
-
-    def _region(self, offset: int, strides: Shape, shape: Shape) -> Expr:
-        """The current value of a window of the storage."""
-        base = self._expr if self._storage is None else self._storage.expr
-        assert base is not None
-        return view(base, offset, strides, shape)
-
-    def _view(self, offset: int, strides: Shape, shape: Shape) -> Array:
-        """Another window of the same storage."""
-        result = _new(Array)
-        result._storage = self._share()
-        result._expr = None
-        result._readonly = self._readonly
-        result._offset = offset
-        result._strides = strides
-        result._shape = shape
-        return result
-
-    def _assign(self, offset: int, strides: Shape, shape: Shape, value: Expr) -> None:
-        """Replace a window of the storage by `value`, which has its shape and dtype."""
-        storage = self._storage
-        if storage is not None and self._readonly:
-            raise ValueError("assignment destination is read-only")
-        if 0 in shape:
-            return
-        with writing:
-            storage = self._storage
-            base = self._expr if storage is None else storage.expr
-            assert base is not None
-            if value.device is not base.device:
-                if value.device is not None and base.device is not None:
-                    raise ValueError(apart("assignment", base.device, value.device))
-                value = placed(value, base.device)
-            if storage is not None and storage.export is not None and export.write(storage, offset, strides, value):
-                return
-            if shape == base.shape and offset == 0 and strides == contiguous_strides(shape):
-                new = value
-            else:
-                new = node(UPDATE, (base, value), (offset, strides), base.shape, base.dtype)
-            if storage is None:
-                self._expr = new
-            else:
-                storage.expr = new
-        if new.depth > LIMIT:
-            _bound(new)
-
-    def _fill(self, value: Expr, op: Op | None = None, casting: Any = "same_kind") -> None:
-        """Replace the whole array by the result of `op` (an `out=` or in-place operation)."""
-        shape, dtype, device = self.shape, self.dtype, self._device()
-        if value.device is not device:
-            if value.device is not None and device is not None:
-                raise ValueError(apart(op.name if op else "assignment", device, value.device))
-            value = placed(value, device)
-        if value.shape != shape and broadcast_shapes(value.shape, shape) == shape:
-            value = broadcast(value, shape)
-        if value.shape != shape:
-            raise ValueError(
-                f"non-broadcastable output operand with shape {shape} doesn't match the broadcast shape {value.shape}"
-            )
-        if value.dtype is not dtype:
-            if not np.can_cast(value.dtype, dtype, casting):
-                what = f"ufunc '{op.name}' output" if op else "output"
-                raise TypeError(f"Cannot cast {what} from {value.dtype!r} to {dtype!r} with casting rule {casting!r}")
-            value = cast(value, dtype)
-        with writing:
-            if self._storage is None:
-                self._expr = value
-                return
-        self._assign(*self._window(), shape, value)
-
-    def _computed(self) -> Expr:
-        """The current value, computed.
-
-        A view's storage is computed whole, so that reading it again costs nothing, unless it is large beside the view.
-        """
-        storage = self._storage
-        e = self._expr if storage is None else storage.expr
-        assert e is not None
-        if e.op is not BUFFER and e.op is not SCALAR:
-            if self._is_small_window():
-                e = self._read()
-                flush.evaluate([e])
-                return e
-            flush.evaluate([e])
-        return e if storage is None else self._read()
-
-    def _is_readonly(self) -> bool:
-        return self._storage is not None and self._readonly
-
-    def _is_small_window(self) -> bool:
-        """Whether this is a small part of a large array that is not computed yet."""
-        storage = self._storage
-        if storage is None:
-            return False
-        e = storage.expr
-        return e.op is not BUFFER and e.nbytes > _LARGE and 16 * self.size < e.size
-
-    def _host(self) -> np.ndarray:
-        """The elements, read-only, and for the moment only."""
-        return export.host(self._computed())
-
     # -- properties ---------------------------------------------------------------------------------------------------
-    @property
-    def shape(self) -> Shape:
-        """Extents of the axes."""
-        e = self._expr
-        return self._shape if e is None else e.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the elements: a NumPy dtype."""
-        e = self._expr
-        return self._storage.expr.dtype if e is None else e.dtype  # type: ignore[union-attr]
-
     @property
     def ndim(self) -> int:
         """Number of axes."""
         return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        n = 1
-        for extent in self.shape:
-            n *= extent
-        return n
 
     @property
     def itemsize(self) -> int:
@@ -508,11 +295,6 @@ class Array:
     def strides(self) -> Shape:
         """Bytes from one element to the next along each axis."""
         return tuple(s * self.itemsize for s in self._window()[1])
-
-    def _device(self) -> Device | None:
-        """Where the value belongs; None if it is made of host values alone and not computed yet."""
-        e = self._expr
-        return self._storage.expr.device if e is None else e.device  # type: ignore[union-attr]
 
     @property
     def device(self) -> Device:

@@ -23,7 +23,8 @@ from .runtime.device import CPU, CudaDevice, default_device
 from .runtime.memory import allocate, as_numpy, wrap
 
 if TYPE_CHECKING:
-    from .array import Array, Storage
+    from .array import Array
+    from .storage import Storage
 
 
 #: The export of each buffer that has one, by the buffer's id.  (A buffer's own `pinned` stays False: to the planner it
@@ -266,7 +267,9 @@ def _move(storage: Storage, holder: Export) -> None:
 @cache
 def _sole() -> int:
     """What `_holders` counts for memory that only a storage and its export use."""
-    storage = array.Storage(from_numpy(np.zeros(1)))
+    from .storage import Storage
+
+    storage = Storage(from_numpy(np.zeros(1)))
     holder = Export(storage.expr.attrs[0])
     count = _holders(storage)
     del holder

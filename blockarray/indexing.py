@@ -21,6 +21,7 @@ from .operands import (
     to_numpy,
 )
 from .runtime.device import CPU, CudaDevice
+from .storage import writing
 
 _WHERE = TABLE["where"]
 _FULL = slice(None)
@@ -317,7 +318,7 @@ def setitem(a: array.Array, key: Any, value: Any) -> None:
         a._assign(*window, assigned(value, a.dtype, window.shape, a.device))
         return
     # What is written depends on what is there.
-    with array.writing:
+    with writing:
         _assign_advanced(a, key, value)
 
 
