@@ -1,4 +1,4 @@
-"""Runs the upstream test suite of the Array API standard against this checkout, with nothing skipped or expected to fail.
+"""Runs the upstream test suite of the Array API standard on this checkout, with nothing skipped or expected to fail.
 
     python array_api_tests/run.py --device cpu --max-examples 100 -n 2
     python array_api_tests/run.py --suite ../array-api-tests --tiny off -- -k linalg -x
