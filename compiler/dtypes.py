@@ -40,17 +40,22 @@ def name(dtype: np.dtype) -> str:
 
 def cast_array(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """`x` converted as compiled code does: floats to integers truncate and saturate, NaN gives 0; no warnings."""
+    with np.errstate(all="ignore"):
+        return convert(x, dtype)
+
+
+def convert(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """As `cast_array`, for callers that have turned NumPy's warnings off."""
     kind = x.dtype.kind
     if dtype == x.dtype:
         return x
-    with np.errstate(all="ignore"):
-        if kind == "c" and dtype.kind not in "cb":
-            x, kind = np.real(x), "f"
-        if dtype.kind not in "iu" or not (kind == "f" or x.dtype == BFLOAT16):
-            return x.astype(dtype)
-        info = np.iinfo(dtype)
-        wide = np.trunc(x.astype(FLOAT64))
-        # The bounds are exact in f64 except the upper ones of 64-bit types, which round up to 2**63 and 2**64.
-        low, high = wide <= info.min, wide >= info.max
-        inside = np.where(low | high | np.isnan(wide), 0, wide).astype(dtype)
-        return np.where(low, info.min, np.where(high, info.max, inside).astype(dtype)).astype(dtype)
+    if kind == "c" and dtype.kind not in "cb":
+        x, kind = np.real(x), "f"
+    if dtype.kind not in "iu" or not (kind == "f" or x.dtype == BFLOAT16):
+        return x.astype(dtype)
+    info = np.iinfo(dtype)
+    wide = np.trunc(x.astype(FLOAT64))
+    # The bounds are exact in f64 except the upper ones of 64-bit types, which round up to 2**63 and 2**64.
+    low, high = wide <= info.min, wide >= info.max
+    inside = np.where(low | high | np.isnan(wide), 0, wide).astype(dtype)
+    return np.where(low, info.min, np.where(high, info.max, inside).astype(dtype)).astype(dtype)

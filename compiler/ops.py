@@ -412,18 +412,23 @@ def compare_beyond(name: str, dtype: np.dtype, value: int) -> bool | None:
 # -- values -----------------------------------------------------------------------------------------------------------
 def interpret(name: str, *arrays: np.ndarray) -> np.ndarray:
     """An elementwise op on arrays of the dtypes that `resolve` asks for, without warnings."""
-    function = TABLE[name].numpy
-    assert function is not None
     with np.errstate(all="ignore"):
-        if arrays[0].dtype.kind in "iu":
-            if name == "power":
-                return _integer_power(*arrays)
-            if name == "reciprocal":
-                return np.where(np.abs(arrays[0]) == 1, arrays[0], np.zeros_like(arrays[0]))
-        if name == "sign" and arrays[0].dtype == BFLOAT16:
-            # ml_dtypes keeps the sign of a zero, which NumPy's own floats lose.
-            return np.sign(arrays[0].astype(NUMPY["f32"])).astype(BFLOAT16)
-        return np.asarray(function(*arrays))
+        return compute(TABLE[name], *arrays)
+
+
+def compute(op: Op, *arrays: np.ndarray) -> np.ndarray:
+    """As `interpret`, for callers that have turned NumPy's warnings off."""
+    name, dtype = op.name, arrays[0].dtype
+    if dtype.kind in "iu":
+        if name == "power":
+            return _integer_power(*arrays)
+        if name == "reciprocal":
+            return np.where(np.abs(arrays[0]) == 1, arrays[0], np.zeros_like(arrays[0]))
+    if name == "sign" and dtype == BFLOAT16:
+        # ml_dtypes keeps the sign of a zero, which NumPy's own floats lose.
+        return np.sign(arrays[0].astype(NUMPY["f32"])).astype(BFLOAT16)
+    assert op.numpy is not None
+    return np.asarray(op.numpy(*arrays))
 
 
 def _integer_power(base: np.ndarray, exponent: np.ndarray) -> np.ndarray:

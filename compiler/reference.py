@@ -1,17 +1,23 @@
-"""A NumPy interpreter of expression graphs, one node at a time: what compiled code is compared with."""
+"""The op table's interpreter: expression graphs in NumPy, one node at a time.
+
+It says what compiled code must give, and computes graphs of tiny arrays, for which compiling does not pay.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import dtypes, ops
+from . import expr as E
 from .expr import Expr, Shape
 
 #: (buffer, offset, shape, strides, dtype) -> the window's elements; offset and strides in elements.
 Read = Callable[[Any, int, Shape, Shape, np.dtype], np.ndarray]
+
+_CAST = ops.TABLE["cast"]
 
 
 def evaluate(roots: Sequence[Expr], read: Read) -> list[np.ndarray]:
@@ -33,101 +39,113 @@ def evaluate(roots: Sequence[Expr], read: Read) -> list[np.ndarray]:
     IndexError
         If an index of a gather or scatter is out of bounds.
     """
-    order = schedule(roots)
-    uses: dict[int, int] = {}
-    for node in order:
-        for i in node.inputs:
-            uses[id(i)] = uses.get(id(i), 0) + 1
-    for root in roots:
-        uses[id(root)] = uses.get(id(root), 0) + 1
-    values: dict[int, np.ndarray] = {}
-    for node in order:
-        values[id(node)] = compute(node, [values[id(i)] for i in node.inputs], read)
-        for i in node.inputs:
-            uses[id(i)] -= 1
-            if not uses[id(i)]:
-                values.pop(id(i), None)
-    return [values[id(root)] for root in roots]
+    found = values(schedule(roots), read)
+    return [found[root] for root in roots]
 
 
 def schedule(roots: Sequence[Expr]) -> list[Expr]:
     """Every node below `roots`, once, inputs first."""
     order: list[Expr] = []
-    seen: set[int] = set()
+    seen: set[Expr] = set()
     stack = [(root, False) for root in reversed(roots)]
     while stack:
         node, done = stack.pop()
         if done:
             order.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
+        elif node not in seen:
+            seen.add(node)
             stack.append((node, True))
-            stack.extend((i, False) for i in reversed(node.inputs) if id(i) not in seen)
+            stack.extend((i, False) for i in reversed(node.inputs) if i not in seen)
     return order
 
 
+def values(order: Iterable[Expr], read: Read) -> dict[Expr, np.ndarray]:
+    """The value of every node; each comes after its inputs."""
+    found: dict[Expr, np.ndarray] = {}
+    with np.errstate(all="ignore"):
+        for node in order:
+            value = _compute(node, [found[x] for x in node.inputs], read)
+            if value.shape != node.shape or value.dtype != node.dtype:
+                raise AssertionError(f"{node} evaluated to {value.dtype}{list(value.shape)}")
+            found[node] = value
+    return found
+
+
 def window(array: np.ndarray, offset: int, strides: Shape, shape: Shape) -> np.ndarray:
-    """A strided window of a C-contiguous array's elements."""
+    """A strided window of an array's elements in row-major order."""
     if 0 in shape:
         return np.empty(shape, array.dtype)
-    flat = array.reshape(-1)
-    steps = tuple(s * array.itemsize for s in strides)
-    return np.lib.stride_tricks.as_strided(flat[offset:], shape, steps)
-
-
-def compute(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
-    """One node's value from its inputs' values."""
-    value = _compute(node, inputs, read)
-    if value.shape != node.shape or value.dtype != node.dtype:
-        raise AssertionError(f"{node} evaluated to {value.dtype}{list(value.shape)}")
-    return value
+    steps = tuple([s * array.itemsize for s in strides])
+    return np.lib.stride_tricks.as_strided(array.reshape(-1)[offset:], shape, steps)
 
 
 def _compute(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
     op = node.op
-    match op.kind:
-        case "elementwise":
-            if op.name == "cast":
-                return dtypes.cast_array(inputs[0], node.dtype)
-            return ops.interpret(op.name, *inputs)
-        case "reduction":
-            assert op.numpy is not None
-            axis = node.attrs[0] if op.name in ("argmax", "argmin") else node.attrs
-            return np.asarray(op.numpy(inputs[0], axis))
-        case "scan":
-            assert op.numpy is not None
-            return np.asarray(op.numpy(inputs[0], node.attrs))
-    match op.name:
-        case "buffer":
-            buf, offset, strides = node.attrs
-            return read(buf, offset, node.shape, strides, node.dtype)
-        case "scalar":
-            return np.asarray(node.attrs, node.dtype)
-        case "iota":
-            return np.arange(node.shape[0], dtype=node.dtype)
-        case "view":
-            return window(np.ascontiguousarray(inputs[0]), node.attrs[0], node.attrs[1], node.shape)
-        case "copy":
-            return inputs[0].copy(order="C")
-        case "update":
-            base, value = inputs
-            result = base.copy(order="C")
-            window(result, node.attrs[0], node.attrs[1], value.shape)[...] = value
-            return result
-        case "gather":
-            return np.asarray(inputs[0][tuple(inputs[1:])])
-        case "scatter":
-            result = inputs[0].copy(order="C")
-            index = tuple(inputs[2:])
-            if node.attrs == "add":
-                np.add.at(result, index, inputs[1])
-            else:
-                result[index] = inputs[1]
-            return result
-        case "dot":
-            wide = np.dtype(np.float32) if node.dtype.itemsize == 2 and node.dtype.kind not in "iu" else node.dtype
-            return np.matmul(*(i.astype(wide, copy=False) for i in inputs)).astype(node.dtype, copy=False)
-        case "host":
-            _, function, static = node.attrs
-            return np.asarray(function(*inputs, *static))
-    raise ValueError(f"{op.name} is no recorded operation")
+    kind = op.kind
+    if kind == "elementwise":
+        return dtypes.convert(inputs[0], node.dtype) if op is _CAST else ops.compute(op, *inputs)
+    if kind == "structural":
+        return _STRUCTURAL[op](node, inputs, read)
+    assert op.numpy is not None and op.identity is not None
+    if not inputs[0].size:
+        return np.full(node.shape, op.identity(dtypes.name(node.dtype)), node.dtype)
+    axis = node.attrs[0] if op.name in ("argmax", "argmin") else node.attrs
+    return np.asarray(op.numpy(inputs[0], axis))
+
+
+def _read(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
+    buffer, offset, strides = node.attrs
+    return read(buffer, offset, node.shape, strides, node.dtype)
+
+
+def _update(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
+    result = inputs[0].copy(order="C")
+    window(result, *node.attrs, inputs[1].shape)[...] = inputs[1]
+    return result
+
+
+def _gather(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
+    x, *index = inputs
+    _check(index, x.shape)
+    return np.asarray(x[tuple(index)])
+
+
+def _scatter(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
+    base, value, *index = inputs
+    _check(index, base.shape)
+    result = base.copy(order="C")
+    if node.attrs == "add":
+        np.add.at(result, tuple(index), value)
+    else:
+        result[tuple(index)] = value
+    return result
+
+
+def _check(index: list[np.ndarray], shape: Shape) -> None:
+    for x, n in zip(index, shape):
+        if x.size and not -n <= x.min() <= x.max() < n:
+            raise IndexError(f"index out of bounds for an axis of size {n}")
+
+
+def _dot(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
+    wide = dtypes.NUMPY["f32"] if dtypes.name(node.dtype) in ("f16", "bf16") else node.dtype
+    return np.matmul(*[x.astype(wide, copy=False) for x in inputs]).astype(node.dtype, copy=False)
+
+
+def _host(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
+    _, function, static = node.attrs
+    return np.asarray(function(*inputs, *static), node.dtype)
+
+
+_STRUCTURAL: dict[ops.Op, Callable[[Expr, list[np.ndarray], Read], np.ndarray]] = {
+    E.BUFFER: _read,
+    E.SCALAR: lambda node, inputs, read: np.asarray(node.attrs, node.dtype),
+    E.IOTA: lambda node, inputs, read: np.arange(node.shape[0], dtype=node.dtype),
+    E.VIEW: lambda node, inputs, read: window(inputs[0], *node.attrs, node.shape),
+    E.COPY: lambda node, inputs, read: inputs[0].copy(order="C"),
+    E.UPDATE: _update,
+    E.GATHER: _gather,
+    E.SCATTER: _scatter,
+    E.DOT: _dot,
+    E.HOST: _host,
+}
