@@ -94,8 +94,8 @@ class Codegen:
         self.packed: list[list[V]] = []
         self.shared = 0
         self.checks = {op: k + 1 for k, op in enumerate(op for op in kernel.walk() if op.name == "check")}
-        #: Whether a scan goes on from program to program.
-        self.goes_on = lookback.scanned(kernel) is not None
+        #: The scan that goes on from program to program, if there is one.
+        self.goes_on = lookback.scanned(kernel)
         self.errors = next((p for p in kernel.params if p.name == "errors"), None)
         self.order = {op: k for k, op in enumerate(kernel.body.ops)}
         if any(op.regions or op.name == "dot" for op in kernel.body.ops):
@@ -116,7 +116,7 @@ class Codegen:
             *self.allocas, *self.t.lines, "}", *self.t.declarations.values(), "",
         ))  # fmt: skip
         if self.goes_on:
-            return Code(text, threads, self.shared, (lookback.TICKET, lookback.STATE), workspace_zeroed=True)
+            return Code(text, threads, self.shared, lookback.workspace(self.goes_on), workspace_zeroed=True)
         return Code(text, threads, self.shared, programs=scatter.PROGRAMS if self.serial else None)
 
     def _parameters(self) -> None:

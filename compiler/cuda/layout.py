@@ -24,7 +24,8 @@ WIDE = 16
 #: Threads of a block that streams, and of one that keeps its elements from pass to pass.
 STREAMING = 512
 RESIDENT = 1024
-#: Threads of a processor whose blocks wait for one another.
+#: Threads of a block that waits for others, and of a processor with such blocks.
+SCANNING = 256
 WAITING = 1536
 #: Threads of a block that walks a dim of unknown extent.
 WALKING = 256
@@ -275,8 +276,7 @@ def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
     most = RESIDENT if several and bounded <= RESIDENT * limit else streaming
     if goes_on:
         # Its block is one trip.
-        most = streaming if bounded <= streaming * limit else RESIDENT
-        limit = max(limit, bounded // most)
+        most = max(SCANNING, _floor(bounded // limit))
     threads = min(most, max(target.warp, _floor(bounded // goal)))
     if unbounded:
         threads = WALKING

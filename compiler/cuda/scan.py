@@ -77,44 +77,49 @@ class Scan:
                     xs.append(select(t, mask, x, self.identity))
                 local[-1].append(dict(enumerate(accumulate(xs, self.join), high * split.vector)))
         totals = [[list(block.values())[-1] for block in blocks] for blocks in local]
+        #: What comes before a block's elements, but for earlier blocks.
+        before: list[list[Register | None]] = [[None] * len(blocks) for blocks in local]
         if split.threads > 1:
             before, totals = self._across(totals)
-            local = [
-                [{k: self.join(p, x) for k, x in block.items()} for p, block in zip(ps, blocks, strict=True)]
-                for ps, blocks in zip(before, local, strict=True)
-            ]
         if lookback.scanned(code.kernel) is self.op:
-            self._go_on(local[0], totals[0])
+            self._go_on(local[0], before[0], totals[0])
             return
         carries = code.carries.get(self.op)
         for k, row in enumerate(rows):
             carry: Register | None = code.read(carries[k], self.dtype) if carries else None
             if len(self.op.operands) == 2 and not carries:
                 carry = self.first(row)
-            for block, total in zip(local[k], totals[k], strict=True):
-                self._define(row, block, carry)
-                carry = total if carry is None else self.join(carry, total)
+            for block, near, total in zip(local[k], before[k], totals[k], strict=True):
+                self._define(row, block, self._both(carry, near))
+                carry = self._both(carry, total)
             if carries and carry is not None:
                 code.write(carries[k], carry)
 
-    def _define(self, row: dict[str, int], block: Block, carry: Register | None) -> None:
+    def _both(self, a: Register | None, b: Register | None) -> Register | None:
+        """What comes before, of which a part may be nothing."""
+        if a is None or b is None:
+            return b if a is None else a
+        return self.join(a, b)
+
+    def _define(self, row: dict[str, int], block: Block, before: Register | None) -> None:
         code, t, value = self.code, self.code.t, self.op.result
         for register, x in block.items():
-            y = x if carry is None else self.join(carry, x)
+            y = x if before is None else self.join(before, x)
             code.define(code.key(value, {**row, self.dim: register}), convert(t, y, self.dtype, value.type.dtype))
 
-    def _go_on(self, blocks: list[Block], totals: list[Register]) -> None:
+    def _go_on(self, blocks: list[Block], before: list[Register | None], totals: list[Register]) -> None:
         """Join what earlier programs found."""
-        before = [None, *accumulate(totals, self.join)]
-        whole = before.pop()
+        earlier = [None, *accumulate(totals, self.join)]
+        whole = earlier.pop()
         assert whole is not None
-        carry = lookback.LookBack(self.code, self.op, self.dtype, self.join).emit(whole, self.first({}))
-        for block, earlier in zip(blocks, before, strict=True):
-            if earlier is not None:
-                block = {register: self.join(earlier, x) for register, x in block.items()}
-            self._define({}, block, carry)
+        before = [self._both(a, b) for a, b in zip(earlier, before, strict=True)]
+        carry = lookback.LookBack(self.code, self.op, self.dtype, self.join, self.identity).find(whole, self.first({}))
+        for block, near in zip(blocks, before, strict=True):
+            self._define({}, block, self._both(carry, near))
 
-    def _across(self, totals: list[list[Register]]) -> tuple[list[list[Register]], list[list[Register]]]:
+    def _across(
+        self, totals: list[list[Register]]
+    ) -> tuple[list[list[Register | None]], list[list[Register]]]:
         """Of the threads' totals: what comes before this thread, and the sums over all threads."""
         code, t, split = self.code, self.code.t, self.split
         bits = list(split.bits)
