@@ -3,8 +3,8 @@
 Programs are numbered by a ticket, so that those before a program have begun.  32 of them are a group, and 32 groups a
 batch.  Each program leaves the total of its block in the workspace; the last one of a group, the group's total; the
 last one of a batch, what the scan has come to.  So a program waits for at most 31 totals of blocks, 31 of groups and
-one value of the scan, which a warp reads together.  They are joined as a tree, so that neither takes the result long nor
-does it depend on who was first; only one program in 1,024 waits for what another one has waited for.
+one value of the scan, which a warp reads together.  They are joined as a tree, whoever was first, so that the result is
+the same in every run; and only once in 1,024 programs does one wait for what another one has waited for.
 
 A value is published as words of 64 bits, of which each says that it is there next to 32 bits of it: what is read of a
 word is whole, and a reader needs neither a second access nor a fence.

@@ -3,6 +3,7 @@ memory, then from block of positions to block and from trip to trip by a carry."
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -78,7 +79,7 @@ class Scan:
                 local[-1].append(dict(enumerate(accumulate(xs, self.join), high * split.vector)))
         totals = [[list(block.values())[-1] for block in blocks] for blocks in local]
         #: What comes before a block's elements, but for earlier blocks.
-        before: list[list[Register | None]] = [[None] * len(blocks) for blocks in local]
+        before: Sequence[Sequence[Register | None]] = [[None] * len(blocks) for blocks in local]
         if split.threads > 1:
             before, totals = self._across(totals)
         if lookback.scanned(code.kernel) is self.op:
@@ -107,7 +108,7 @@ class Scan:
             y = x if before is None else self.join(before, x)
             code.define(code.key(value, {**row, self.dim: register}), convert(t, y, self.dtype, value.type.dtype))
 
-    def _go_on(self, blocks: list[Block], before: list[Register | None], totals: list[Register]) -> None:
+    def _go_on(self, blocks: list[Block], before: Sequence[Register | None], totals: list[Register]) -> None:
         """Join what earlier programs found."""
         earlier = [None, *accumulate(totals, self.join)]
         whole = earlier.pop()
@@ -117,9 +118,7 @@ class Scan:
         for block, near in zip(blocks, before, strict=True):
             self._define({}, block, self._both(carry, near))
 
-    def _across(
-        self, totals: list[list[Register]]
-    ) -> tuple[list[list[Register | None]], list[list[Register]]]:
+    def _across(self, totals: list[list[Register]]) -> tuple[Sequence[list[Register]], list[list[Register]]]:
         """Of the threads' totals: what comes before this thread, and the sums over all threads."""
         code, t, split = self.code, self.code.t, self.split
         bits = list(split.bits)

@@ -153,6 +153,9 @@ class Memory:
 class Emulator:
     """Runs a kernel.  `words` are its arguments, 8 bytes each; pointers are to `memory`."""
 
+    #: Draws whose turn it is, where not all programs go on together.
+    turns: np.random.Generator | None = None
+
     def __init__(self, code: Code, words: list[int], memory: Memory, programs: int, first: int, count: int) -> None:
         self.threads = code.threads
         self.programs, self.first = programs, first
@@ -184,7 +187,10 @@ class Emulator:
             # In each program, the earliest block in the text: loops finish before what follows them, branches join
             # again.  Each program gets its turn, as some wait for others.
             alive = np.where(at >= 0, at, 1 << 30).reshape(-1, self.threads)
-            first = np.repeat(alive.min(1), self.threads)
+            turn = alive.min(1)
+            if self.turns is not None and (awake := self.turns.random(len(turn)) < self.turns.random()).any():
+                turn[~awake] = 1 << 30
+            first = np.repeat(turn, self.threads)
             for here in np.unique(first[first < 1 << 30]):
                 self._block(int(here), (at == here) & (first == here), at, came)
 
@@ -269,7 +275,8 @@ class Emulator:
                 memory[place] += value[who]
             return old
         if opcode == "alloca":
-            self.cells[name] = np.zeros(self.count, _type(rest.split(",")[0]))
+            # Other programs may have begun before.
+            self.cells.setdefault(name, np.zeros(self.count, _type(rest.split(",")[0])))
             return None
         if opcode == "phi":
             ty = rest.split(" [")[0]

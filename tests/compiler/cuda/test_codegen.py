@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from blockarray.compiler import cuda, interpreter
+from blockarray.compiler.cuda import lookback
 from blockarray.compiler.verifier import verify
 from tests.compiler.cuda import gpu_emulator as emulator
 from tests.compiler.cuda import gpu_kernels as kernels
@@ -35,6 +36,25 @@ def test_emulated(name: str) -> None:
         else:
             wide = np.complex128 if want.dtype.kind == "c" else np.float64
             np.testing.assert_allclose(have.astype(wide), want.astype(wide), case.rtol, case.atol, err_msg=p.name)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "c128"])
+def test_long_scans_do_not_depend_on_whose_turn_it_is(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Groups of 4 programs and batches of 16.
+    monkeypatch.setattr(lookback, "GROUP", 2)
+    case = kernels.long_scan(2, 32 * 36, 32, dtype=dtype)
+    code = cuda.generate(case.kernel, TARGET)
+    place = [p.name for p in case.kernel.params].index("workspace")
+    case.args[place] = np.zeros(code.workspace[0] + 72 * code.workspace[1], np.int8)
+    results: set[bytes] = set()
+    for seed in range(3):
+        monkeypatch.setattr(emulator.Emulator, "turns", np.random.default_rng(seed))
+        args = [a.copy() if isinstance(a, np.ndarray) else a for a in case.args]
+        emulator.run(code, case.kernel, args)
+        results.add(args[1].tobytes())
+        want = np.cumsum(args[0].reshape(2, -1), 1, np.complex128 if dtype == "c128" else np.float64)
+        np.testing.assert_allclose(args[1].reshape(2, -1), want, 1e-4, 1e-4)
+    assert len(results) == 1
 
 
 #: Kernels with the accesses that their PTX must have.
