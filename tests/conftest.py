@@ -20,6 +20,7 @@ if "BLOCKARRAY_CACHE_DIR" not in os.environ:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
+    parser.addoption("--big", action="store_true", help="run the tests marked big as well")
     parser.addoption(
         "--device",
         default=os.environ.get("BLOCKARRAY_TEST_DEVICE", "cpu"),
@@ -65,6 +66,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if _is_cpu_only(item):
                 item.add_marker(elsewhere)
+    if not config.getoption("--big"):
+        small = pytest.mark.skip(reason="big: --big runs it, on a GPU with 80 GiB")
+        for item in items:
+            if "big" in item.keywords:
+                item.add_marker(small)
     if config.getoption("--slow") or os.environ.get("BLOCKARRAY_SLOW"):
         return
     skip = pytest.mark.skip(reason="slow: --slow or BLOCKARRAY_SLOW=1 runs it")

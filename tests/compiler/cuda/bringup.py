@@ -145,20 +145,25 @@ def timed(launch: Launch) -> float:
     return best
 
 
-def main(words: list[str]) -> None:
+def start() -> cuda.Target:
+    """Make the first GPU's context this thread's; what to compile for it."""
     call(driver.cuInit, 0)
     device = call(driver.cuDeviceGet, 0)
-    context = call(driver.cuDevicePrimaryCtxRetain, device)
-    call(driver.cuCtxSetCurrent, context)
+    call(driver.cuCtxSetCurrent, call(driver.cuDevicePrimaryCtxRetain, device))
     attribute = driver.CUdevice_attribute
-    capability = tuple(
+    major, minor = (
         int(call(driver.cuDeviceGetAttribute, a, device))
         for a in (
             attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
             attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
         )
     )
-    target = cuda.make_target((capability[0], capability[1]))
+    return cuda.make_target((major, minor))
+
+
+def main(words: list[str]) -> None:
+    target = start()
+    device = call(driver.cuDeviceGet, 0)
     rows: list[str] = []
     failures: list[str] = []
     begun = time.perf_counter()

@@ -243,9 +243,14 @@ class FakeDriver:
 
     def cuMemFreeAsync(self, address: int, stream: int) -> None:
         self._check(stream)
-        block, nbytes, pool = self._blocks.pop(address)
+        _, nbytes, pool = self._blocks[address]
         self.pools[pool] -= nbytes
-        self._streams[stream].put(lambda: block.fill(0xCD) if nbytes < 1 << 20 else None)
+        self._streams[stream].put(lambda: self._forget(address))
+
+    def _forget(self, address: int) -> None:
+        block, nbytes, _ = self._blocks.pop(address)
+        if nbytes < 1 << 20:
+            block.fill(0xCD)
 
     def cuMemHostAlloc(self, nbytes: int, flags: int) -> int:
         self._context()
