@@ -128,7 +128,7 @@ class CudaLaunch(Arguments):
 
     def run(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
         device = self.device
-        for slot, nbytes in self.step.writes:
+        for slot, nbytes in self.step.reserves:
             buffer = memory[slot] = allocate(device, nbytes)
             base[slot] = buffer.address
         values = self.values(nodes, base)

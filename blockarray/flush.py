@@ -159,8 +159,13 @@ class Ready:
             buffer, offset, _ = leaf.attrs
             memory[slot] = buffer
             base[slot] = buffer.address + offset * leaf.dtype.itemsize
-        for call in self.calls:
-            call.run(nodes, memory, base)
+        call = None
+        try:
+            for call in self.calls:
+                call.run(nodes, memory, base)
+        except MemoryError as error:
+            assert call is not None
+            raise MemoryError(f"{self._unmet(call.step, memory)}: {error}") from None
         if _imported:
             computed_with(sum([nodes[position].nbytes for _, position in made.leaves]))
         for position, slot, offset, strides in made.results:
@@ -168,6 +173,17 @@ class Ready:
         for position in made.empty:
             empty = cuda.allocate(self.device, 0) if isinstance(self.device, CudaDevice) else allocate(0)
             nodes[position].realize(empty)
+
+
+    def _unmet(self, step: plan.KernelStep | plan.HostStep, memory: list[Any]) -> str:
+        """What a step had no memory for, in words: a result of its own, or of a later one's."""
+        if isinstance(step, KernelStep):
+            lacking = next((slot for slot, _ in step.reserves if memory[slot] is None), None)
+            for later in self.plan.steps:
+                if isinstance(later, KernelStep) and any(slot == lacking for slot, _ in later.writes):
+                    step = later
+            return f"{', '.join(step.outputs)} of {' '.join(step.ops)}"
+        return f"{step.dtype}{list(step.shape)} of {step.name}"
 
 
 def _bound(step: plan.KernelStep | plan.HostStep, device: Device) -> Launch | Call | cuda.CudaLaunch | RoutineCall:

@@ -128,12 +128,12 @@ class Arguments:
 class Launch(Arguments):
     """A kernel step on the CPU: its code and its arguments."""
 
-    __slots__ = ("code", "writes", "frees", "word", "scratch", "programs", "team", "threads")
+    __slots__ = ("code", "reserves", "frees", "word", "scratch", "programs", "team", "threads")
 
     def __init__(self, step: KernelStep) -> None:
         super().__init__(step)
         self.code: Code = code_for(step.key, step.kernel)
-        self.writes = step.writes
+        self.reserves = step.reserves
         self.frees = step.frees
         self.programs = step.programs
         self.team = bool(step.kernel.attrs.get("team"))
@@ -147,7 +147,7 @@ class Launch(Arguments):
         self.scratch = self.code.scratch(self.address)
 
     def run(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
-        for slot, nbytes in self.writes:
+        for slot, nbytes in self.reserves:
             buffer = memory[slot] = allocate(nbytes)
             base[slot] = buffer.address
         values = self.values(nodes, base)

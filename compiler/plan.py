@@ -189,7 +189,8 @@ def _relations(nodes: list[Expr], buffers: dict[int, list[int]]) -> tuple[Any, .
 class KernelStep:
     """Run a kernel.
 
-    `writes` are (slot, bytes): memory to allocate first.  `args` follow the kernel's parameters: ("int", value),
+    `writes` are (slot, bytes): memory for its results.  `reserves`, likewise, is what to allocate before it: the same,
+    but what would be allocated after memory was overwritten is allocated before that.  `args` follow the kernel's parameters: ("int", value),
     ("pointer", slot, byte offset, position of an UPDATE whose offset is added or -1, bytes of an element),
     ("scalar", position), ("value", NumPy scalar), ("errors",), ("workspace",).
     """
@@ -211,6 +212,9 @@ class KernelStep:
     inputs: list[str]
     outputs: list[str]
     cuts: list[str]
+    #: Slots of memory that it changes.
+    changes: list[int]
+    reserves: list[tuple[int, int]] = field(default_factory=list)
     frees: list[int] = field(default_factory=list)
 
 
@@ -260,8 +264,8 @@ def build(graph: Graph, policy: Policy) -> Plan:
         conflict = _order(groups)
         if isinstance(conflict, list):
             made = _Assembly(graph, prepared, conflict, policy).run()
-            pending = _read_later(graph, made)
-            lost = {x for x in donated if id(x.attrs[0]) in pending and not x.attrs[0].pinned}
+            kept = _read_later(graph, made) | _at_risk(graph, made, policy)
+            lost = {x for x in donated if id(x.attrs[0]) in kept and not x.attrs[0].pinned}
             if not lost:
                 return made
             donated -= lost
@@ -283,6 +287,25 @@ def _read_later(graph: Graph, made: Plan) -> set[int]:
             if node.op is E.BUFFER:
                 found.add(id(node.attrs[0]))
     return found
+
+
+def _at_risk(graph: Graph, made: Plan, policy: Policy) -> set[int]:
+    """Ids of the buffers that are overwritten before a step that may raise an error.
+
+    Nothing is published then, so that what was recorded would be done to them again, the next time.
+    """
+    leaves = dict(made.leaves)
+    changed: set[int] = set()
+    found: set[int] = set()
+    for step in made.steps:
+        if isinstance(step, HostStep):
+            found |= changed
+            continue
+        # A GPU's checks are looked at later, when all is published.
+        if (step.messages and policy.target == "cpu") or ("workspace",) in step.args:
+            found |= changed
+        changed.update(slot for slot in step.changes if slot in leaves)
+    return {id(graph.nodes[leaves[slot]].attrs[0]) for slot in found}
 
 
 def _dependencies(groups: list[Group]) -> dict[Group, set[Group]]:
@@ -382,6 +405,7 @@ class _Assembly:
                 self._slot(made)
             if made in self.slot:
                 results.append((position, self.slot[made], offset, strides))
+        self._reserve(steps)
         self._lifetimes(steps, {r[1] for r in results})
         recorded = sum(1 for n in self.graph.nodes if n.inputs and n.op is not E.VIEW)
         return Plan(steps, self.leaves, self.count, results, empty, recorded)
@@ -441,6 +465,7 @@ class _Assembly:
             writes, [self._slot(x) for x in inputs], moved, flops, ops,
             [_spell(x) for x in inputs], [_spell(o) for o in g.outputs],
             [f"{_spell(n)} ({n.op.name}): {why}" for n, why in g.cuts],
+            [self._slot(o) for o in g.outputs if o.op in WRITES],
         )  # fmt: skip
 
     def _host(self, node: Expr) -> HostStep:
@@ -458,6 +483,19 @@ class _Assembly:
         name, function, static = node.attrs
         slot = self._slot(node)
         return HostStep(name, self.source[node], operands, slot, node.shape, node.dtype, function, static, reads)
+
+    def _reserve(self, steps: list[KernelStep | HostStep]) -> None:
+        """Say when memory is allocated: all of it that is left before an array's memory is first overwritten.
+
+        So there is either memory for all of the rest, or nothing has changed.
+        """
+        leaves = {slot for slot, _ in self.leaves}
+        kernels = [step for step in steps if isinstance(step, KernelStep)]
+        for i, step in enumerate(kernels):
+            if leaves.intersection(step.changes):
+                step.reserves = [write for later in kernels[i:] for write in later.writes]
+                return
+            step.reserves = step.writes
 
     def _lifetimes(self, steps: list[KernelStep | HostStep], kept: set[int]) -> None:
         """Free each temporary after the last step that touches it."""

@@ -238,6 +238,9 @@ class Pool:
                 self.trim()
             elif self.held - self.live > self.keep:
                 self.evict()
+            if self._exceeds(capacity):
+                gc.collect()
+                self.trim()
             if self._exceeds(capacity) or capacity > self.device.total_memory:
                 raise MemoryError(self._complaint(nbytes))
             address = self._obtain(capacity)

@@ -70,7 +70,7 @@ def run(*roots: Expr, policy: Policy | None = None) -> list[np.ndarray]:
     for step in made.steps:
         assert isinstance(step, plan.KernelStep)
         verifier.verify(step.kernel)
-        for slot, nbytes in step.writes:
+        for slot, nbytes in step.reserves:
             memory[slot] = np.full(nbytes, 0xAB, np.uint8)
         args: list[Any] = []
         for p, arg in zip(step.kernel.params, step.args, strict=True):
