@@ -174,7 +174,6 @@ class Ready:
             empty = cuda.allocate(self.device, 0) if isinstance(self.device, CudaDevice) else allocate(0)
             nodes[position].realize(empty)
 
-
     def _unmet(self, step: plan.KernelStep | plan.HostStep, memory: list[Any]) -> str:
         """What a step had no memory for, in words: a result of its own, or of a later one's."""
         if isinstance(step, KernelStep):

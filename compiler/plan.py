@@ -190,9 +190,9 @@ class KernelStep:
     """Run a kernel.
 
     `writes` are (slot, bytes): memory for its results.  `reserves`, likewise, is what to allocate before it: the same,
-    but what would be allocated after memory was overwritten is allocated before that.  `args` follow the kernel's parameters: ("int", value),
-    ("pointer", slot, byte offset, position of an UPDATE whose offset is added or -1, bytes of an element),
-    ("scalar", position), ("value", NumPy scalar), ("errors",), ("workspace",).
+    but what would be allocated after an array's memory was overwritten is allocated before that.  `args` follow the
+    kernel's parameters: ("int", value), ("pointer", slot, byte offset, position of an UPDATE whose offset is added or
+    -1, bytes of an element), ("scalar", position), ("value", NumPy scalar), ("errors",), ("workspace",).
     """
 
     name: str
