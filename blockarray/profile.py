@@ -16,10 +16,10 @@ class Profile:
     ----------
     kernels : list of Launch
         Each launch of a kernel and each library call, in order: `name`, `seconds` (a GPU's are of its own clock; to
-        look at them is to wait for it), `bytes` that it has to read and write, `programs` of its grid, and `gbps`,
-        1e9 bytes a second.
+        look at them is to wait for it), `bytes` that it has to read and write, `programs` of its grid, `gbps` (1e9
+        bytes a second), and `kernels`, of how many it is made (sorting on a GPU takes several).
     launches : int
-        Their number.
+        How many kernels and library calls that were: as many as a GPU's profiler counts.
     copies : list of Launch
         Each copy between the host and a GPU, with the seconds that the host took or waited for it.
     compiles : int
@@ -43,7 +43,7 @@ class Profile:
 
     @property
     def launches(self) -> int:
-        return sum(launch.programs > 0 for launch in self._launches)
+        return sum(launch.kernels for launch in self._launches if launch.programs)
 
     @property
     def compiles(self) -> int:

@@ -38,7 +38,8 @@ def queue(name: str, routine: Routine, device: CudaDevice, addresses: dict[str, 
         launch(code.function, device, addressof(block), 8 * len(words), step.programs)
     if before is not None:
         after = streams.Event(device, timing=True).record()
-        profiler.note(name, lambda: before.elapsed(after), nbytes, sum(step.programs for step in routine.launches))
+        programs = [step.programs for step in routine.launches if step.programs]
+        profiler.note(name, lambda: before.elapsed(after), nbytes, sum(programs), len(programs))
 
 
 class Recipe(NamedTuple):

@@ -28,12 +28,15 @@ class Launch(NamedTuple):
         Bytes that it has to read and write.
     programs : int
         Size of its grid; 0 for a copy.
+    kernels : int
+        Of how many kernels it is made, one after the other: sorting on a GPU takes several.
     """
 
     name: str
     seconds: float
     bytes: int
     programs: int
+    kernels: int = 1
 
     @property
     def gbps(self) -> float:
@@ -56,9 +59,9 @@ class Summary(NamedTuple):
 active: list[list[Launch]] = []
 
 
-def note(name: str, seconds: float | Callable[[], float], nbytes: int, programs: int) -> None:
+def note(name: str, seconds: float | Callable[[], float], nbytes: int, programs: int, kernels: int = 1) -> None:
     """Add a launch to the open records; where the time is not known yet, with a function that waits for it."""
-    launch = Launch(name, seconds, nbytes, programs)  # type: ignore[arg-type]
+    launch = Launch(name, seconds, nbytes, programs, kernels)  # type: ignore[arg-type]
     for launches in tuple(active):
         launches.append(launch)
 
@@ -87,7 +90,7 @@ def settle(launches: list[Launch]) -> None:
 def summarise(launches: list[Launch]) -> list[Summary]:
     """One line for each kernel, the one that took longest first."""
     totals: dict[str, Summary] = {}
-    for name, seconds, nbytes, _ in launches:
+    for name, seconds, nbytes, *_ in launches:
         _, count, time, size = totals.get(name, Summary(name, 0, 0.0, 0))
         totals[name] = Summary(name, count + 1, time + seconds, size + nbytes)
     return sorted(totals.values(), key=lambda s: s.seconds, reverse=True)
