@@ -139,25 +139,24 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
 @method
 def clip(
     a: Any,
-    a_min: Any = None,
-    a_max: Any = None,
-    out: Any = None,
-    *,
     min: Any = None,
     max: Any = None,
+    out: Any = None,
+    *,
+    a_min: Any = None,
+    a_max: Any = None,
     dtype: Any = None,
 ) -> Array:
     """The elements limited to an interval; a missing bound is no bound.
 
     Parameters
     ----------
-    a, a_min, a_max : array_like
-        `min` and `max` are other names of the bounds.
+    a, min, max : array_like
+        `a_min` and `a_max` are NumPy's names of the bounds.
     out : Array, optional
     dtype : dtype, optional
     """
-    low = a_min if a_min is not None else min
-    high = a_max if a_max is not None else max
+    low, high = (a_min if min is None else min), (a_max if max is None else max)
     x = as_array(a) if type(a) not in SCALARS else a
     if isinstance(x, Array) and x.dtype.kind in "iu":
         low, high = _bound(low, x.dtype, high=False), _bound(high, x.dtype, high=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,15 +13,66 @@ from .dtypes import canonical
 from .host import at_once
 from .operands import as_array
 
+Norm = Literal["backward", "ortho", "forward"] | None
 
-def _make(name: str) -> Any:
-    numpy_function = getattr(np.fft, name)
 
-    def function(x: Any, /, *args: Any, **kwargs: Any) -> Array:
-        return at_once(f"fft.{name}", lambda v: numpy_function(v, *args, **kwargs), (as_array(x),))
+def _one(name: str) -> Any:
+    transform = getattr(np.fft, name)
 
+    def function(x: Any, /, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Array:
+        return at_once(f"fft.{name}", transform, (as_array(x),), n, axis, norm)
+
+    return _named(
+        function,
+        name,
+        """n : int, optional
+        Length of the transformed axis; the input is cut or padded with zeros.
+    axis : int""",
+    )
+
+
+def _several(name: str, every: Sequence[int] | None = None) -> Any:
+    transform = getattr(np.fft, name)
+
+    def function(
+        x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = every, norm: Norm = "backward"
+    ) -> Array:
+        return at_once(f"fft.{name}", transform, (as_array(x),), s, axes, norm)
+
+    return _named(
+        function,
+        name,
+        """s : sequence of int, optional
+        Lengths of the transformed axes; the input is cut or padded with zeros.
+    axes : sequence of int, optional""",
+    )
+
+
+def _shift(name: str) -> Any:
+    shift = getattr(np.fft, name)
+
+    def function(x: Any, /, axes: int | Sequence[int] | None = None) -> Array:
+        return at_once(f"fft.{name}", shift, (as_array(x),), axes)
+
+    return _named(function, name, "axes : int or sequence of int, optional", norm=False)
+
+
+def _named(function: Any, name: str, parameters: str, norm: bool = True) -> Any:
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{(numpy_function.__doc__ or '').strip().splitlines()[0]}  Arguments as in numpy.fft.{name}."
+    last = """
+    norm : {"backward", "ortho", "forward"}
+        Which direction divides by the number of elements, or whether both divide by its root."""
+    function.__doc__ = f"""{(getattr(np.fft, name).__doc__ or "").strip().splitlines()[0]}
+
+    Parameters
+    ----------
+    x : array_like
+    {parameters}{last if norm else ""}
+
+    Returns
+    -------
+    Array
+    """
     return function
 
 
@@ -29,22 +81,22 @@ __all__ = [
     "irfft2", "fftshift", "ifftshift", "fftfreq", "rfftfreq",
 ]  # fmt: skip
 
-fft = _make("fft")
-ifft = _make("ifft")
-fftn = _make("fftn")
-ifftn = _make("ifftn")
-rfft = _make("rfft")
-irfft = _make("irfft")
-rfftn = _make("rfftn")
-irfftn = _make("irfftn")
-hfft = _make("hfft")
-ihfft = _make("ihfft")
-fft2 = _make("fft2")
-ifft2 = _make("ifft2")
-rfft2 = _make("rfft2")
-irfft2 = _make("irfft2")
-fftshift = _make("fftshift")
-ifftshift = _make("ifftshift")
+fft = _one("fft")
+ifft = _one("ifft")
+fftn = _several("fftn")
+ifftn = _several("ifftn")
+rfft = _one("rfft")
+irfft = _one("irfft")
+rfftn = _several("rfftn")
+irfftn = _several("irfftn")
+hfft = _one("hfft")
+ihfft = _one("ihfft")
+fft2 = _several("fft2", (-2, -1))
+ifft2 = _several("ifft2", (-2, -1))
+rfft2 = _several("rfft2", (-2, -1))
+irfft2 = _several("irfft2", (-2, -1))
+fftshift = _shift("fftshift")
+ifftshift = _shift("ifftshift")
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Array:

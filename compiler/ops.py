@@ -29,14 +29,15 @@ class Op:
 
     kind      "elementwise", "reduction", "scan" or "structural" (those stand in `expr`)
     arity     number of array operands; -1: any
-    numpy     elementwise: the NumPy ufunc or function that defines values and, if a ufunc, dtypes; reduction and scan:
-              function(array, axis) with dtype already right
+    numpy     elementwise: the NumPy ufunc or function that defines values (but see `values`) and, if a ufunc, dtypes;
+              reduction and scan: function(array, axis) with dtype already right
     cost      time of one element, in additions
     ulp       largest error of compiled code in units in the last place, for f32 and f64; 0: correctly rounded.  The
               narrower floats are computed in f32 and rounded; a complex result is measured against its magnitude.
     combine   reduction and scan: name of the elementwise row that joins two partial results
     identity  reduction and scan: function(IR dtype) -> the Python value that `combine` leaves alone
     types     elementwise: (operands' IR dtypes, the result's) of each signature, where no ufunc has them
+    values    elementwise: the function that defines values where a ufunc defines the dtypes alone
     """
 
     name: str
@@ -49,6 +50,7 @@ class Op:
     combine: str | None = None
     identity: Callable[[str], Any] | None = None
     types: tuple[tuple[tuple[str, ...], str], ...] = ()
+    values: Callable[..., Any] | None = None
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"
@@ -58,36 +60,94 @@ TABLE: dict[str, Op] = {}
 
 
 def _elementwise(
-    ufunc: np.ufunc, doc: str, cost: int = 1, ulp: float | tuple[float, float] = 0, name: str | None = None
+    ufunc: np.ufunc,
+    doc: str,
+    cost: int = 1,
+    ulp: float | tuple[float, float] = 0,
+    values: Callable[..., Any] | None = None,
 ) -> None:
     both = ulp if isinstance(ulp, tuple) else (ulp, ulp)
-    name = name or ufunc.__name__
-    TABLE[name] = Op(name, ufunc.nin, "elementwise", doc, ufunc, cost, both)
+    name = ufunc.__name__
+    TABLE[name] = Op(name, ufunc.nin, "elementwise", doc, ufunc, cost, both, values=values)
+
+
+# -- where NumPy refuses, loses a sign or leaves the Array API standard -----------------------------------------------
+def _floor_divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """floor(x / y) where either is infinite; NumPy pairs // with %."""
+    result = np.floor_divide(x, y)
+    return result if x.dtype.kind in "iu" else np.where(np.isinf(x) | np.isinf(y), np.divide(x, y), result)
+
+
+def _power(base: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    """For integers with negative exponents, the exact power truncated (0 for a base of 0)."""
+    negative = exponent < 0
+    if base.dtype.kind not in "iu" or not negative.any():
+        return np.power(base, exponent)
+    reciprocal = np.where(base == 1, 1, np.where(base == -1, 1 - 2 * (exponent & 1), 0))
+    return np.where(negative, reciprocal, np.power(base, np.where(negative, 0, exponent))).astype(base.dtype)
+
+
+def _reciprocal(x: np.ndarray) -> np.ndarray:
+    return np.where(np.abs(x) == 1, x, np.zeros_like(x)) if x.dtype.kind in "iu" else np.reciprocal(x)
+
+
+def _sign(x: np.ndarray) -> np.ndarray:
+    if x.dtype == BFLOAT16:
+        # ml_dtypes keeps the sign of a zero, which NumPy's own floats lose.
+        return np.sign(x.astype(NUMPY["f32"])).astype(BFLOAT16)
+    return np.where(np.isnan(x), complex(np.nan, np.nan), np.sign(x)) if x.dtype.kind == "c" else np.sign(x)
+
+
+def _tanh(x: np.ndarray) -> np.ndarray:
+    result = np.asarray(np.tanh(x))
+    if x.dtype.kind == "c":
+        result.imag = np.where(np.isinf(x.real), np.copysign(0, x.imag), result.imag)
+    return result
+
+
+def _tan(x: np.ndarray) -> np.ndarray:
+    result = np.asarray(np.tan(x))
+    if x.dtype.kind == "c":
+        result.real = np.where(np.isinf(x.imag), np.copysign(0, x.real), result.real)
+    return result
+
+
+def _expm1(x: np.ndarray) -> np.ndarray:
+    if x.dtype.kind != "c":
+        return np.expm1(x)
+    # NumPy's multiplies infinities by zeros, and gives -0 for -0.
+    result = np.asarray(np.exp(x))
+    result.real = np.where(np.abs(x.real) < 1, np.expm1(x).real + 0.0, result.real - 1)
+    return result
 
 
 _elementwise(np.add, "Sum of two numbers.")
 _elementwise(np.subtract, "Difference of two numbers.")
 _elementwise(np.multiply, "Product of two numbers.")
 _elementwise(np.divide, "Quotient; of integers, in floating point.", 5)
-_elementwise(np.floor_divide, "Quotient rounded towards minus infinity; an integer divided by zero is 0.", 10)
+_elementwise(
+    np.floor_divide, "Quotient rounded towards minus infinity; an integer divided by zero is 0.", 10, 0, _floor_divide
+)
 _elementwise(np.remainder, "Remainder of floor_divide; it has the divisor's sign.", 12)
 _elementwise(np.fmod, "Remainder of truncating division; it has the dividend's sign.", 12)
-_elementwise(np.power, "First operand raised to the second.", 30, 4)
+_elementwise(np.power, "First operand raised to the second.", 30, 4, _power)
 _elementwise(np.float_power, "First operand raised to the second, in at least double precision.", 40, 4)
 _elementwise(np.negative, "Numerical negative.")
 _elementwise(np.positive, "The operand itself.")
 _elementwise(np.absolute, "Absolute value; of a complex number, its magnitude.", 1)
 _elementwise(np.fabs, "Absolute value of a real number, in floating point.")
-_elementwise(np.sign, "-1, 0 or 1 as the operand is negative, zero or positive; of a complex number, x / abs(x).", 2)
+_elementwise(
+    np.sign, "-1, 0 or 1 as the operand is negative, zero or positive; of a complex number, x / abs(x).", 2, 0, _sign
+)
 _elementwise(np.square, "The operand times itself.")
 _elementwise(np.sqrt, "Non-negative square root.", 6)
 _elementwise(np.cbrt, "Cube root.", 20, 4)
-_elementwise(np.reciprocal, "One divided by the operand, in its own type.", 5)
+_elementwise(np.reciprocal, "One divided by the operand, in its own type.", 5, 0, _reciprocal)
 _elementwise(np.conjugate, "Complex conjugate.")
 
 _elementwise(np.exp, "Exponential.", 10, 2)
 _elementwise(np.exp2, "Two to the power of the operand.", 10, 1.5)
-_elementwise(np.expm1, "exp(x) - 1, accurate near zero.", 20, 4)
+_elementwise(np.expm1, "exp(x) - 1, accurate near zero.", 20, 4, _expm1)
 _elementwise(np.log, "Natural logarithm.", 12, 1.5)
 _elementwise(np.log1p, "log(1 + x), accurate near zero.", 20, 4)
 _elementwise(np.log2, "Base-2 logarithm.", 12, 2)
@@ -97,14 +157,14 @@ _elementwise(np.logaddexp2, "log2(2**x + 2**y).", 30, 4)
 
 _elementwise(np.sin, "Sine of an angle in radians.", 15, (2, 4))
 _elementwise(np.cos, "Cosine of an angle in radians.", 15, (2, 4))
-_elementwise(np.tan, "Tangent of an angle in radians.", 20, 4)
+_elementwise(np.tan, "Tangent of an angle in radians.", 20, 4, _tan)
 _elementwise(np.arcsin, "Inverse sine.", 15, 4)
 _elementwise(np.arccos, "Inverse cosine.", 15, 4)
 _elementwise(np.arctan, "Inverse tangent.", 15, 4)
 _elementwise(np.arctan2, "Angle of the point (second operand, first operand).", 25, 4)
 _elementwise(np.sinh, "Hyperbolic sine.", 20, 4)
 _elementwise(np.cosh, "Hyperbolic cosine.", 20, 4)
-_elementwise(np.tanh, "Hyperbolic tangent.", 15, 2)
+_elementwise(np.tanh, "Hyperbolic tangent.", 15, 2, _tanh)
 _elementwise(np.arcsinh, "Inverse hyperbolic sine.", 20, 4)
 _elementwise(np.arccosh, "Inverse hyperbolic cosine.", 20, 4)
 _elementwise(np.arctanh, "Inverse hyperbolic tangent.", 20, 4)
@@ -418,23 +478,6 @@ def interpret(name: str, *arrays: np.ndarray) -> np.ndarray:
 
 def compute(op: Op, *arrays: np.ndarray) -> np.ndarray:
     """As `interpret`, for callers that have turned NumPy's warnings off."""
-    name, dtype = op.name, arrays[0].dtype
-    if dtype.kind in "iu":
-        if name == "power":
-            return _integer_power(*arrays)
-        if name == "reciprocal":
-            return np.where(np.abs(arrays[0]) == 1, arrays[0], np.zeros_like(arrays[0]))
-    if name == "sign" and dtype == BFLOAT16:
-        # ml_dtypes keeps the sign of a zero, which NumPy's own floats lose.
-        return np.sign(arrays[0].astype(NUMPY["f32"])).astype(BFLOAT16)
-    assert op.numpy is not None
-    return np.asarray(op.numpy(*arrays))
-
-
-def _integer_power(base: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-    """NumPy's, where it refuses negative exponents: the exact power, truncated (0 for a base of 0)."""
-    negative = exponent < 0
-    if not negative.any():
-        return np.asarray(np.power(base, exponent))
-    reciprocal = np.where(base == 1, 1, np.where(base == -1, 1 - 2 * (exponent & 1), 0))
-    return np.where(negative, reciprocal, np.power(base, np.where(negative, 0, exponent))).astype(base.dtype)
+    function = op.values or op.numpy
+    assert function is not None
+    return np.asarray(function(*arrays))

@@ -1,7 +1,7 @@
 """Emitters of the elementwise ops on complex numbers.
 
 c64 functions are computed in double and rounded, which makes them accurate and keeps them from overflowing inside; the
-arithmetic is NumPy's, step by step.  Special cases follow C99's Annex G where they are cheap.
+arithmetic is NumPy's, step by step.  Special cases are those of the Array API standard, which has them from C99.
 """
 
 from __future__ import annotations
@@ -170,9 +170,10 @@ def _sign(m: Real, z: Complex) -> Complex:
 
 # -- exponentials and logarithms --------------------------------------------------------------------------------------
 def _times(a: Lanes, b: Lanes) -> Lanes:
-    """a * b where a zero wins over an infinity or a NaN."""
+    """a * b where a zero wins over an infinity or a NaN, whose sign bit says nothing."""
     zero = (a == 0) | (b == 0)
-    sign = (a.to_bits() ^ b.to_bits()).from_bits()
+    known = lambda x: x.isnan().where(1, x).to_bits()
+    sign = (known(a) ^ known(b)).from_bits()
     return zero.where(a.like(0).copysign(sign), a * b)
 
 
@@ -198,15 +199,17 @@ def _polar_exp(m: Real, exp: str, x: Lanes, y: Lanes, size_of_large: float) -> C
     large = x > _LARGE
     size = m(exp, large.where(x - _LARGE, x))
     factor = large.where(size_of_large, x.like(1))
-    re, im = _times(size, m("cos", y)) * factor, _times(size, m("sin", y)) * factor
-    return Complex((m("isinf", size) & ~m("isfinite", y)).where(math.inf, re), im)
+    sin = m("sin", y)
+    re, im = size * m("cos", y) * factor, (sin == 0).where(sin, size * sin) * factor
+    return Complex(((x == math.inf) & ~m("isfinite", y)).where(math.inf, re), im)
 
 
 @function("expm1")
 def _expm1(m: Real, z: Complex) -> Complex:
     direct = _exp(m, z)
     half = m("sin", z.im * 0.5)
-    near = m("expm1", z.re) * m("cos", z.im) - 2 * half * half
+    # Of either zero it is 0, not -0.
+    near = m("expm1", z.re) * m("cos", z.im) - 2 * half * half + 0.0
     return Complex((abs(z.re) < 1).where(near, direct.re - 1), direct.im)
 
 
@@ -339,8 +342,8 @@ def _tanh(m: Real, z: Complex) -> Complex:
     rho = s.fma(s, 1).call("sqrt")
     scale = (beta * s).fma(s, 1)
     usual = Complex(beta * rho * s / scale, t / scale)
-    sin_2y = m("isfinite", y).where(2 * m("sin", y) * m("cos", y), y.like(0).copysign(y))
-    limit = Complex(x.like(1).copysign(x), 2 * sin_2y * m("exp", -2 * abs(x)))
+    sin_2y = m("isinf", x).where(y.like(0).copysign(y), 2 * m("sin", y) * m("cos", y))
+    limit = Complex(sin_2y.isnan().where(sin_2y, x.like(1).copysign(x)), 2 * sin_2y * m("exp", -2 * abs(x)))
     return choose(abs(x) > 22, limit, Complex((x == 0).where(x, usual.re), (y == 0).where(y, usual.im)))
 
 
@@ -369,7 +372,9 @@ def _arcsin(m: Real, z: Complex) -> Complex:
     re = m("arctan2", z.re, minus.re * plus.re - minus.im * plus.im)
     near = Complex(re, m("arcsinh", minus.re * plus.im - minus.im * plus.re))
     log = _log(m, Complex(abs(z.im), z.re))
-    return choose(_far(z), Complex(log.im, (log.re + math.log(2)).copysign(z.im)), near)
+    re, im = choose(_far(z), Complex(log.im, (log.re + math.log(2)).copysign(z.im)), near)
+    # On an axis, here and below, one part of the result is known even if the other is a NaN.
+    return Complex((z.re == 0).where(z.re, re), im)
 
 
 @function("arccos")
@@ -378,7 +383,8 @@ def _arccos(m: Real, z: Complex) -> Complex:
     im = m("arcsinh", plus.re * minus.im - plus.im * minus.re)
     near = Complex(2 * m("arctan2", minus.re, plus.re), im)
     log = _log(m, Complex(z.re, abs(z.im)))
-    return choose(_far(z), Complex(log.im, -(log.re + math.log(2)).copysign(z.im)), near)
+    re, im = choose(_far(z), Complex(log.im, -(log.re + math.log(2)).copysign(z.im)), near)
+    return Complex((z.re == 0).where(math.pi / 2, re), im)
 
 
 @function("arccosh")
@@ -387,7 +393,8 @@ def _arccosh(m: Real, z: Complex) -> Complex:
     re = m("arcsinh", minus.re * plus.re + minus.im * plus.im)
     near = Complex(re, 2 * m("arctan2", minus.im, plus.re))
     log = _log(m, z)
-    return choose(_far(z), Complex(log.re + math.log(2), log.im), near)
+    re, im = choose(_far(z), Complex(log.re + math.log(2), log.im), near)
+    return Complex(re, (z.re == 0).where(z.re.like(math.pi / 2).copysign(z.im), im))
 
 
 @function("arcsinh")
@@ -404,9 +411,10 @@ def _arctanh(m: Real, z: Complex) -> Complex:
     near = Complex((x == 1).where(at_one, away), 0.5 * m("arctan2", 2 * y, (1 - x) * (1 + x) - square))
     # Far away it is 1 / z, turned.
     infinite = m("isinf", x) | m("isinf", y)
-    far = Complex(infinite.where(0, _reciprocal(m, z).re), y.like(math.pi / 2).copysign(y))
+    lost = y.isnan() | (x.isnan() & ~m("isinf", y))
+    far = Complex(infinite.where(0, _reciprocal(m, z).re), lost.where(math.nan, y.like(math.pi / 2).copysign(y)))
     re, im = choose(_far(z), far, near)
-    return Complex(re.copysign(z.re), im)
+    return Complex((x == 0).where(x, re).copysign(z.re), im)
 
 
 @function("arctan")

@@ -158,7 +158,9 @@ def _floor_divide(m: Real, a: Lanes, b: Lanes) -> Lanes:
     floor = (q - floor > 0.5).where(floor + 1, floor)
     ratio = a / b
     floor = (q != 0).where(floor, q.like(0).copysign(ratio))
-    return (b == 0).where(ratio, floor)
+    # The standard's floor(a / b), where Python pairs // with %.
+    endless = (abs(a) == math.inf) | (abs(b) == math.inf)
+    return ((b == 0) | endless).where(ratio, floor)
 
 
 # -- neighbours -------------------------------------------------------------------------------------------------------
