@@ -99,14 +99,14 @@ def _sign(x: np.ndarray) -> np.ndarray:
 
 
 def _tanh(x: np.ndarray) -> np.ndarray:
-    result = np.asarray(np.tanh(x))
+    result: Any = np.asarray(np.tanh(x))
     if x.dtype.kind == "c":
         result.imag = np.where(np.isinf(x.real), np.copysign(0, x.imag), result.imag)
     return result
 
 
 def _tan(x: np.ndarray) -> np.ndarray:
-    result = np.asarray(np.tan(x))
+    result: Any = np.asarray(np.tan(x))
     if x.dtype.kind == "c":
         result.real = np.where(np.isinf(x.imag), np.copysign(0, x.real), result.real)
     return result
@@ -116,7 +116,7 @@ def _expm1(x: np.ndarray) -> np.ndarray:
     if x.dtype.kind != "c":
         return np.expm1(x)
     # NumPy's multiplies infinities by zeros, and gives -0 for -0.
-    result = np.asarray(np.exp(x))
+    result: Any = np.asarray(np.exp(x))
     result.real = np.where(np.abs(x.real) < 1, np.expm1(x).real + 0.0, result.real - 1)
     return result
 
