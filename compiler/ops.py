@@ -101,14 +101,14 @@ def _sign(x: np.ndarray) -> np.ndarray:
 def _tanh(x: np.ndarray) -> np.ndarray:
     result: Any = np.asarray(np.tanh(x))
     if x.dtype.kind == "c":
-        result.imag = np.where(np.isinf(x.real), np.copysign(0, x.imag), result.imag)
+        result.imag = np.where(np.isinf(np.real(x)), np.copysign(0, np.imag(x)), result.imag)
     return result
 
 
 def _tan(x: np.ndarray) -> np.ndarray:
     result: Any = np.asarray(np.tan(x))
     if x.dtype.kind == "c":
-        result.real = np.where(np.isinf(x.imag), np.copysign(0, x.real), result.real)
+        result.real = np.where(np.isinf(np.imag(x)), np.copysign(0, np.real(x)), result.real)
     return result
 
 
@@ -117,7 +117,7 @@ def _expm1(x: np.ndarray) -> np.ndarray:
         return np.expm1(x)
     # NumPy's multiplies infinities by zeros, and gives -0 for -0.
     result: Any = np.asarray(np.exp(x))
-    result.real = np.where(np.abs(x.real) < 1, np.expm1(x).real + 0.0, result.real - 1)
+    result.real = np.where(np.abs(np.real(x)) < 1, np.real(np.expm1(x)) + 0.0, result.real - 1)
     return result
 
 
