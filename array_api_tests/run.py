@@ -84,8 +84,9 @@ def run(options: argparse.Namespace, extra: Sequence[str]) -> int:
         environment = dict(os.environ)
         paths = filter(None, (str(ROOT), environment.get("PYTHONPATH")))
         device = "from blockarray.runtime.device import set_default_device as put"
+        version = f'from blockarray.versions import namespace; xp = namespace("{options.version}")'
         environment |= {
-            "ARRAY_API_TESTS_MODULE": f"exec('{device}; put(\"{options.device}\"); import blockarray as xp')",
+            "ARRAY_API_TESTS_MODULE": f"exec('{device}; put(\"{options.device}\"); {version}')",
             "ARRAY_API_TESTS_VERSION": options.version,
             "BLOCKARRAY_TINY": options.tiny,
             "PYTHONPATH": os.pathsep.join(paths),

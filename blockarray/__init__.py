@@ -22,6 +22,7 @@ from .runtime.device import CPU, Device, devices
 from .searching import *
 from .selection import *
 from .statistics import *
+from .versions import CURRENT as __array_api_version__
 
 if TYPE_CHECKING:
     from typing import Any
@@ -31,5 +32,4 @@ if TYPE_CHECKING:
 
 
 ndarray = Array
-__array_api_version__ = "2025.12"
 __version__ = "0.1.0"

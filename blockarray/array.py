@@ -464,9 +464,11 @@ class Array(Window):
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         import blockarray
 
-        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"):
-            raise ValueError(f"unsupported array API version {api_version!r}")
-        return blockarray
+        if api_version is None:
+            return blockarray
+        from .versions import namespace
+
+        return namespace(api_version)
 
     def __repr__(self) -> str:
         return repr(self._host())

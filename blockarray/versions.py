@@ -1,0 +1,60 @@
+"""The namespace as earlier versions of the Array API standard describe it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, wraps
+from types import ModuleType
+from typing import Any
+
+from .info import Info
+
+CURRENT = "2025.12"
+#: Versions whose functions are all there.
+VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", CURRENT)
+
+
+class _EarlierInfo(Info):
+    def devices(self) -> Any:
+        return [*super().devices()]
+
+
+def _listing(function: Callable[..., tuple[Any, ...]]) -> Callable[..., list[Any]]:
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> list[Any]:
+        return [*function(*args, **kwargs)]
+
+    return wrapper
+
+
+@cache
+def namespace(version: str) -> Any:
+    """The namespace that follows a version of the standard.
+
+    What later versions add stays; where they changed what a function returns, it is that of `version`.
+
+    Parameters
+    ----------
+    version : str
+        Such as "2024.12".
+
+    Raises
+    ------
+    ValueError
+        If the version is not supported.
+    """
+    import blockarray
+
+    if version not in VERSIONS:
+        raise ValueError(f"api_version {version!r} is not supported; these are: {', '.join(VERSIONS)}")
+    if version == CURRENT:
+        return blockarray
+    earlier = ModuleType("blockarray", blockarray.__doc__)
+    vars(earlier).update(
+        vars(blockarray),
+        __array_api_version__=version,
+        __array_namespace_info__=_EarlierInfo,
+        meshgrid=_listing(blockarray.meshgrid),
+        broadcast_arrays=_listing(blockarray.broadcast_arrays),
+    )
+    return earlier
