@@ -110,26 +110,12 @@ def fma_peak(dtype: str, threads: int) -> float:
     return threads * TRIPS * 2 * lanes * ACCUMULATORS / seconds
 
 
-def gpu_limits() -> dict[str, float]:
-    """Bandwidth of the device's copies.  No peak of arithmetic: for a GPU that is a vendor's figure."""
-    import torch
-
-    source = torch.ones(1 << 31, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-
-    def copy() -> None:
-        for _ in range(10):
-            target.copy_(source)
-        torch.cuda.synchronize()
-
-    copied = 10 * 2 * len(source) / best(copy)
-    return {"copy": copied, "read": copied}
-
-
 def main() -> None:
     device, threads = sys.argv[1], int(sys.argv[2])
     if device == "cuda":
-        limits = gpu_limits()
+        import gpu
+
+        limits = gpu.limits()  # no peak of arithmetic: that is a vendor's figure
     else:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()

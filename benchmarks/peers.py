@@ -49,8 +49,19 @@ class Peer:
         """The row into one output made beforehand, where the library has a way to say so."""
         return None
 
+    def supports(self, row: Row) -> bool:
+        """Whether the library has the row's types and functions."""
+        return True
+
     def synchronize(self) -> None:
         """Wait for the device after a burst of calls."""
+
+    def stream(self) -> int | None:
+        """The driver's handle of the stream on which the device works, None if the library does not tell."""
+        return None
+
+    def clear(self) -> None:
+        """Give memory that no array holds back to the device."""
 
 
 def with_out(xp: Any, row: Row, args: list[Any]) -> Callable[[Any], Any] | None:
@@ -168,7 +179,6 @@ class Jax(Peer):
         import jax
 
         jax.config.update("jax_enable_x64", True)
-        jax.config.update("jax_default_matmul_precision", "highest")
         jax.config.update("jax_platforms", device)
         self.jax = jax
         # A sum with zero makes a copy in the transposed order, which ascontiguousarray does not ask for.
@@ -179,7 +189,13 @@ class Jax(Peer):
         return self.jax.numpy.asarray(array)
 
     def fresh(self, row: Row, args: list[Any]) -> Call | None:
-        function = self.jax.jit(lambda *a: row.function(self.xp, *a))
+        precision = "highest" if row.dtype in ("float32", "float64") else "default"
+
+        def traced(*arrays: Any) -> Any:
+            with self.jax.default_matmul_precision(precision):
+                return row.function(self.xp, *arrays)
+
+        function = self.jax.jit(traced)
         if self.device == "cpu":
             return lambda: function(*args).block_until_ready()
 
@@ -222,6 +238,13 @@ class Torch(Eager):
             var=lambda x, axis=None: torch.var(x, axis, correction=0),
         )
 
+    def stream(self) -> int | None:
+        return self.torch.cuda.current_stream().cuda_stream
+
+    def clear(self) -> None:
+        if self.device == "cuda":
+            self.torch.cuda.empty_cache()
+
     def put(self, array: np.ndarray) -> Any:
         if array.dtype == ml_dtypes.bfloat16:
             return self.torch.from_numpy(array.view(np.int16)).view(self.torch.bfloat16).to(self.device)
@@ -240,13 +263,12 @@ class TorchOps(Torch):
 
     def fresh(self, row: Row, args: list[Any]) -> Call | None:
         torch, functional = self.torch, self.torch.nn.functional
-        x = args[0]
         if row.function is softmax:
-            return lambda: torch.softmax(x, -1)
+            return lambda: torch.softmax(args[0], -1)
         if row.function is layernorm:
-            return lambda: functional.layer_norm(x, x.shape[-1:], eps=1e-5)
+            return lambda: functional.layer_norm(args[0], args[0].shape[-1:], eps=1e-5)
         if row.function is gelu_matmul:
-            return lambda: functional.gelu(torch.addmm(args[2], x, args[1]), approximate="tanh")
+            return lambda: functional.gelu(torch.addmm(args[2], args[0], args[1]), approximate="tanh")
         return None
 
     def reused(self, row: Row, args: list[Any]) -> Call | None:
@@ -292,9 +314,16 @@ class CuPy(Eager):
     def versions(self) -> str:
         return f"cupy {self.xp.__version__}"  # the distribution's name holds the CUDA version
 
+    def supports(self, row: Row) -> bool:
+        return row.dtype != "bfloat16"
+
+    def stream(self) -> int | None:
+        return self.xp.cuda.get_current_stream().ptr
+
+    def clear(self) -> None:
+        self.xp.get_default_memory_pool().free_all_blocks()
+
     def put(self, array: np.ndarray) -> Any:
-        if array.dtype == ml_dtypes.bfloat16:
-            raise TypeError("no bfloat16")
         return self.xp.asarray(array)
 
     def host(self, result: Any) -> np.ndarray:
@@ -302,6 +331,28 @@ class CuPy(Eager):
 
     def synchronize(self) -> None:
         self.xp.cuda.Device().synchronize()
+
+
+class Triton(Torch):
+    """A kernel in Triton that keeps a row of softmax on the chip, as its tutorials do."""
+
+    packages = ("triton",)
+    devices = ("cuda",)
+
+    def __init__(self, device: str, threads: int) -> None:
+        super().__init__(device, threads)
+        import triton_softmax
+
+        self.softmax = triton_softmax.softmax
+
+    def supports(self, row: Row) -> bool:
+        return row.function is softmax
+
+    def fresh(self, row: Row, args: list[Any]) -> Call | None:
+        return lambda: self.softmax(args[0])
+
+    def reused(self, row: Row, args: list[Any]) -> Call | None:
+        return None
 
 
 class BlockArray(Peer):
@@ -335,6 +386,11 @@ class BlockArray(Peer):
         if self.device == "cuda":
             self.xp.synchronize()
 
+    def stream(self) -> int | None:
+        from blockarray.runtime.cuda import streams
+
+        return streams.stream(self.xp.devices()[1])
+
 
 PEERS: dict[str, type[Peer]] = {
     "NumPy": NumPy,
@@ -345,5 +401,6 @@ PEERS: dict[str, type[Peer]] = {
     "torch": Torch,
     "torch ops": TorchOps,
     "torch.compile": TorchCompile,
+    "Triton": Triton,
     "blockarray": BlockArray,
 }

@@ -2,12 +2,14 @@
 
 Every peer lives in a process of its own with the same number of threads, pinned to the same cores.  The processes are
 timed in turns (A B C A B C ...), so that a disturbance of the machine hits all of them; a figure is the median over the
-rounds.  Peers that are not installed are left out and named.
+rounds.  Peers that are not installed are left out and named.  `--save FILE.json --append` adds rows to those of earlier
+runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -24,9 +26,12 @@ import report
 from host_cost import measure as host_costs
 from peers import PEERS
 from report import Cell, Section
-from workloads import Row, rows
+from worker import SHORT
+from workloads import PRODUCTS, Pools, Row, rows
 
 HERE = Path(__file__).resolve().parent
+#: Rounds of a product on a GPU, whose clock follows the load.
+PRODUCT_ROUNDS = 20
 OURS = ("NumPy", "blockarray")  # run by this interpreter; the others by --peer-python
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS",
@@ -70,7 +75,7 @@ class Worker:
         self.process = spawn(
             command, threads, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=1
         )
-        self.hello = self.read()
+        self.hello: dict[str, Any] = {}
 
     def read(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -78,12 +83,14 @@ class Worker:
         return json.loads(line) if line else {"error": f"the process ended with status {self.process.wait()}"}
 
     def ask(self, *command: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(json.dumps(command) + "\n")
-        except BrokenPipeError:
-            return {"error": "the process has ended"}
+        self.tell(*command)
         return self.read()
+
+    def tell(self, *command: Any) -> None:
+        """Ask, and leave the answer for `read`."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(command) + "\n")
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -91,33 +98,58 @@ class Worker:
         self.process.wait()
 
 
-def time_row(row: Row, workers: list[Worker], rounds: int) -> dict[str, dict[str, Cell]]:
-    """{"fresh": {peer: cell}, "reused": ..., "first": ...} of a row."""
-    kinds: dict[str, list[str]] = {}
-    cells: dict[str, dict[str, Cell]] = {"fresh": {}, "reused": {}, "first": {}}
-    reference: list[float] | None = None
+def prepare(row: Row, workers: list[Worker], at_once: bool) -> dict[str, dict[str, Any]]:
+    """What the peers say when they have made a row's inputs and compiled it."""
+    if not at_once:
+        return {worker.name: worker.ask("prepare", row.name) for worker in workers}
     for worker in workers:
-        reply = worker.ask("prepare", row.name)
-        kinds[worker.name] = reply.get("kinds", [])
-        if "error" in reply:
-            cells["fresh"][worker.name] = Cell(note=reply["error"])
-        elif reply["sample"] is not None:
-            cells["first"][worker.name] = Cell(reply["first"])
-            reference = reference or list(reply["sample"])
-            tolerance = {"float64": 1e-9, "bfloat16": 2e-2}.get(row.dtype, 2e-3)
-            if not np.allclose(reply["sample"], reference, rtol=tolerance, atol=tolerance):
-                cells["fresh"][worker.name] = Cell(note=f"another result than {workers[0].name}'s")
-    for kind in ("fresh", "reused"):
-        times: dict[str, list[float]] = {w.name: [] for w in workers if kind in kinds[w.name]}
-        for _ in range(rounds):
-            for worker in workers:
-                if worker.name in times and "seconds" in (reply := worker.ask("burst", kind)):
+        worker.tell("prepare", row.name)
+    return {worker.name: worker.read() for worker in workers}
+
+
+def in_turns(kind: str, workers: list[Worker], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each round by peer, those of a peer that fails left out."""
+    times: dict[str, list[float]] = {worker.name: [] for worker in workers}
+    for _ in range(rounds):
+        for worker in workers:
+            if worker.name in times:
+                if "seconds" in (reply := worker.ask("burst", kind)):
                     times[worker.name].append(reply["seconds"])
+                else:
+                    del times[worker.name]
+    return times
+
+
+def time_row(row: Row, workers: list[Worker], rounds: int, device: str) -> dict[str, dict[str, Cell]]:
+    """{"fresh": {peer: cell}, "reused": ..., "first": ...} of a row."""
+    cells: dict[str, dict[str, Cell]] = {"fresh": {}, "reused": {}, "first": {}, "host": {}}
+    reference: np.ndarray | None = None
+    replies = prepare(row, workers, device == "cuda")
+    for name, reply in replies.items():
+        if "error" in reply:
+            cells["fresh"][name] = Cell(note=reply["error"])
+        elif reply["sample"] is not None:
+            cells["first"][name] = Cell(reply["first"])
+            sample = np.array(reply["sample"])
+            reference = sample if reference is None else reference
+            tolerance = {"float64": 1e-9, "bfloat16": 2e-2, "float16": 4e-3}.get(row.dtype, 2e-3)
+            if not np.allclose(sample, reference, tolerance, tolerance * max(1, abs(reference).mean())):
+                cells["fresh"][name] = Cell(note=f"another result than {next(iter(cells['first']))}'s")
+    if row.function in PRODUCTS and device == "cuda":
+        rounds = max(rounds, PRODUCT_ROUNDS)
+    for kind in ("fresh", "reused", "host"):
+        if kind == "host":
+            # Where the device is quick the host may be what one waits for.
+            quick = device == "cuda" and any(c.seconds and c.seconds < SHORT for c in cells["fresh"].values())
+            able = [w for w in workers if quick and "fresh" in replies[w.name].get("kinds", ())]
+        else:
+            able = [w for w in workers if kind in replies[w.name].get("kinds", ())]
+        times = in_turns(kind, able, min(rounds, 5) if kind == "host" else rounds)
         for name, seconds in times.items():
             if len(seconds) > 1:
                 low, _, high = quantiles(seconds, n=4, method="inclusive")
                 note = cells[kind][name].note if name in cells[kind] else ""
-                cells[kind][name] = Cell(median(seconds), (high - low) / 2, note)
+                cells[kind][name] = Cell(median(seconds), (high - low) / 2, note, seconds)
     for worker in workers:
         worker.ask("clear")
     return cells
@@ -125,8 +157,9 @@ def time_row(row: Row, workers: list[Worker], rounds: int) -> dict[str, dict[str
 
 def limits(args: argparse.Namespace, threads: int) -> dict[str, float]:
     """What `limits.py` measures, on the peers' cores."""
-    python = sys.executable if args.device == "cpu" else args.peer_python
-    process = spawn([python, str(HERE / "limits.py"), args.device, str(threads)], threads, stdout=subprocess.PIPE)
+    process = spawn(
+        [sys.executable, str(HERE / "limits.py"), args.device, str(threads)], threads, stdout=subprocess.PIPE
+    )
     return json.loads(process.communicate()[0])
 
 
@@ -134,18 +167,21 @@ def run_threads(args: argparse.Namespace, threads: int, selected: list[Row]) -> 
     wanted = args.peers.split(",") if args.peers else list(PEERS)
     names = [name for name, peer in PEERS.items() if args.device in peer.devices and name in wanted]
     section = Section(args.device, threads, rows=selected)
-    workers = []
-    for name in names:
-        worker = Worker(name, sys.executable if name in OURS else args.peer_python, args.device, threads)
+    workers = [
+        Worker(name, sys.executable if name in OURS else args.peer_python, args.device, threads) for name in names
+    ]
+    for worker in workers.copy():
+        worker.hello, name = worker.read(), worker.name
         if "error" in worker.hello:
             section.absent[name] = worker.hello["error"]
+            workers.remove(worker)
+            worker.close()
         else:
             section.versions[name] = worker.hello["versions"]
-            workers.append(worker)
     try:
         before = limits(args, threads)
         for row in selected:
-            section.cells[row.name] = time_row(row, workers, args.rounds)
+            section.cells[row.name] = time_row(row, workers, args.rounds, args.device)
             print(report.progress(section, row), flush=True)
         after = limits(args, threads)
         section.limits = {name: max(before[name], after[name]) for name in before}
@@ -180,6 +216,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--no-host-cost", action="store_true", help="leave out recording, launching and compiling")
     parser.add_argument("--out", type=Path, help="write the tables there as Markdown")
+    parser.add_argument("--save", type=Path, help="write all figures there as JSON")
+    parser.add_argument("--append", action="store_true", help="keep the rows of earlier runs that --save wrote")
     args = parser.parse_args()
     wanted = [part for part in args.rows.split(",") if part]
     selected = [row for row in rows(args.device) if not wanted or any(part in row.name for part in wanted)]
@@ -191,7 +229,12 @@ def main() -> None:
         os.environ["BLOCKARRAY_CACHE_DIR"] = os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         if args.device == "cuda":
             os.environ["BLOCKARRAY_BENCH_INPUTS"] = folder
+            Pools(folder).fill(selected)
         sections = [run_threads(args, n, selected) for n in counts]
+    if args.save:
+        if args.append and args.save.exists():
+            sections = report.merged(report.load(args.save, rows), sections)
+        report.save(args.save, sections)
     host = [] if args.no_host_cost else host_costs()
     text = report.markdown(host_machine, datetime.date.today(), sections, host)
     print(text)

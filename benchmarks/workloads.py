@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +120,7 @@ QUOTIENTS: dict[Callable[..., Any], Callable[..., tuple[Any, Any]]] = {
     softmax: softmax_parts,
     layernorm: layernorm_parts,
 }
+PRODUCTS = (matmul, gelu_matmul)
 REDUCTIONS = (argmax_1, sum_0, sum_1, sum_all, var_0, var_1, var_all)
 FLOATS = (("f32", "float32", 4), ("f64", "float64", 8))
 
@@ -147,38 +148,64 @@ class Row:
         bandwidth = limits["read" if self.function in REDUCTIONS else "copy"]
         return max(self.nbytes / bandwidth, self.flops / limits.get(self.dtype, float("inf")))
 
+    @property
+    def memory_bound(self) -> bool:
+        """Whether a GPU does the row as fast as the bytes move."""
+        return bool(self.nbytes) and not self.flops and self.function is not sort
+
+    def sources(self) -> list[tuple[str, int, int]]:
+        """What the inputs are cut from (see `Pools`): name, first element, number of elements."""
+        kind = "uniform" if self.positive else "normal"
+        names = [f"{kind}-{self.dtype}"] * len(self.shapes)
+        if self.indices:
+            names[-1] = f"indices-{self.shapes[0][0]}"
+        return [(name, k << 20, math.prod(shape)) for k, (name, shape) in enumerate(zip(names, self.shapes))]
+
     def inputs(self) -> list[np.ndarray]:
-        return [self._input(k, shape) for k, shape in enumerate(self.shapes)]
+        """Random values."""
+        out = []
+        for k, shape in enumerate(self.shapes):
+            rng = np.random.default_rng(k)
+            t = np.dtype("float64" if self.dtype == "float64" else "float32").type
+            out.append(rng.random(shape, t) + t(0.5) if self.positive else rng.standard_normal(shape, t))
+        return out
 
-    def _input(self, k: int, shape: tuple[int, ...]) -> np.ndarray:
-        """Random values; large ones come from a folder that the peers share, if there is one."""
-        folder = os.environ.get("BLOCKARRAY_BENCH_INPUTS")
-        drawn = "float64" if self.dtype == "float64" else "float32"
-        if self.indices and k == len(self.shapes) - 1:
-            drawn = "int64"
-        if folder is None:
-            return self._draw(k, shape, drawn)
-        path = Path(folder, f"{drawn}-{self.positive}-{k}-{'x'.join(map(str, shape))}.npy")
-        if not path.exists():
-            np.save(path, self._draw(k, shape, drawn))
-        array = np.load(path)
-        return array.astype(ml_dtypes.bfloat16) if self.dtype == "bfloat16" and drawn == "float32" else array
 
-    def _draw(self, k: int, shape: tuple[int, ...], drawn: str) -> np.ndarray:
-        rng = np.random.default_rng(k)
-        if drawn == "int64":
-            return rng.integers(0, self.shapes[0][0], shape)
-        t = np.dtype(drawn).type
-        if self.positive:
-            return rng.random(shape, t) + t(0.5)
-        return rng.standard_normal(shape, t)
+class Pools:
+    """Random numbers in files of a folder, from which all peers cut the inputs of large rows."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+
+    def fill(self, selected: list[Row]) -> None:
+        sizes: dict[str, int] = {}
+        for row in selected:
+            for name, first, count in row.sources():
+                sizes[name] = max(sizes.get(name, 0), first + count)
+        for name, size in sizes.items():
+            kind, what = name.split("-")
+            rng = np.random.Generator(np.random.SFC64(0))
+            if kind == "indices":
+                values = rng.integers(0, int(what), size)
+            else:
+                t = np.float64 if what == "float64" else np.float32
+                values = rng.random(size, t) + t(0.5) if kind == "uniform" else rng.standard_normal(size, t)
+                if what in ("float16", "bfloat16"):
+                    values = values.astype(np.float16 if what == "float16" else ml_dtypes.bfloat16).view(np.int16)
+            np.save(self.folder / f"{name}.npy", values)
+
+    def cut(self, name: str, first: int, count: int) -> np.ndarray:
+        values = np.load(self.folder / f"{name}.npy", mmap_mode="c")[first : first + count]
+        special = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}.get(name.split("-")[1])
+        return values.view(special) if special else values
 
 
 def rows(device: str) -> list[Row]:
     """The rows, at sizes that a CPU or a GPU takes milliseconds for."""
-    n, options, side, mm, pairs = (
-        (100_000_000, 50_000_000, 16384, 8192, 8192) if device == "cuda" else (10_000_000, 4_000_000, 4096, 2048, 2048)
+    n, options, side, pairs = (
+        (100_000_000, 50_000_000, 16384, 8192) if device == "cuda" else (10_000_000, 4_000_000, 4096, 2048)
     )
+    mm = 2048
     square, moved = (side, side), 4 * side * side
     out = [Row(f"exp/sin chain {n // 10**6}M {short}", chain, ((n,),), t, 2 * n * size) for short, t, size in FLOATS]
     for short, t, size in FLOATS:
@@ -200,8 +227,10 @@ def rows(device: str) -> list[Row]:
     ]
     if device == "cuda":
         out += gpu_rows()
-    out += [Row(f"matmul {mm} {short}", matmul, ((mm, mm),) * 2, t, flops=2 * mm**3) for short, t, _ in FLOATS]
-    out.append(Row(f"gelu(a @ b + c) {mm} f32", gelu_matmul, ((mm, mm), (mm, mm), (mm,)), flops=2 * mm**3))
+        out += gpu_products()
+    else:
+        out += [Row(f"matmul {mm} {short}", matmul, ((mm, mm),) * 2, t, flops=2 * mm**3) for short, t, _ in FLOATS]
+        out.append(Row(f"gelu(a @ b + c) {mm} f32", gelu_matmul, ((mm, mm), (mm, mm), (mm,)), flops=2 * mm**3))
     out.append(Row("10 ops on 1,000 elements f32", small, ((1000,),)))
     return out
 
@@ -211,9 +240,9 @@ def gpu_rows() -> list[Row]:
     million = 1_000_000
     out = [Row("softmax 4096x1024 f32", softmax, ((4096, 1024),), nbytes=8 * 4096 * 1024)]
     for short, dtype, size in (("f32", "float32", 4), ("bf16", "bfloat16", 2)):
-        for length in (128, 512, 1024, 4096, 8192, 16384, 32768, 65536):
-            shape = (2**27 // length, length)
-            out.append(Row(f"softmax 2^27 {short}, rows of {length}", softmax, (shape,), dtype, 2 * size * 2**27))
+        for power in range(7, 19):
+            shape = (2 ** (27 - power), 2**power)
+            out.append(Row(f"softmax 2^27 {short}, rows of {2**power}", softmax, (shape,), dtype, 2 * size * 2**27))
     out += [
         Row("layernorm 16384x4096 f32", layernorm, ((16384, 4096),), nbytes=8 * 16384 * 4096),
         Row("transposed copy 16384^2 f32", transpose, ((16384, 16384),), nbytes=8 * 16384**2),
@@ -221,4 +250,24 @@ def gpu_rows() -> list[Row]:
         Row("cumsum 100M f32", cumsum, ((100 * million,),), nbytes=8 * 100 * million),
         Row("sort 32M f32", sort, ((32 * million,),), nbytes=8 * 32 * million),
     ]
+    return out
+
+
+def gpu_products() -> list[Row]:
+    def product(name: str, m: int, n: int, k: int, dtype: str, *batch: int) -> Row:
+        return Row(name, matmul, ((*batch, m, k), (*batch, k, n)), dtype, flops=2 * math.prod(batch) * m * n * k)
+
+    out = [
+        product(f"matmul 8192 {short}", 8192, 8192, 8192, t) for short, t in (("bf16", "bfloat16"), ("f16", "float16"))
+    ]
+    out += [product(f"matmul {n} f16", n, n, n, "float16") for n in (4096, 2048, 1024)]
+    out += [
+        product("matmul 4095x4097x4099 bf16", 4095, 4097, 4099, "bfloat16"),
+        product("matmul 16x8192x8192 bf16", 16, 8192, 8192, "bfloat16"),
+        product("matmul 64 times 1024 bf16", 1024, 1024, 1024, "bfloat16", 64),
+        product("matmul 8192 f32", 8192, 8192, 8192, "float32"),
+        product("matmul 4096 f64", 4096, 4096, 4096, "float64"),
+    ]
+    shapes = ((8192, 8192), (8192, 8192), (8192,))
+    out.append(Row("gelu(a @ b + c) 8192 bf16", gelu_matmul, shapes, "bfloat16", flops=2 * 8192**3))
     return out
