@@ -14,8 +14,8 @@ from .explain import explain
 from .info import *
 from .info import __array_namespace_info__
 from .interop import asnumpy
-from .linalg import cross, dot, einsum, inner, kron, matmul, outer, tensordot, trace, vdot, vecdot
 from .manipulation import *
+from .products import *
 from .profile import profile
 from .reductions import *
 from .runtime.device import CPU, Device, devices

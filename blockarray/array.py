@@ -184,7 +184,7 @@ def _ipower(x: Array, exponent: Any) -> Any:
 def _matmul(x: Any, y: Any) -> Any:
     if not is_operand(y):
         return NotImplemented
-    from .linalg import matmul
+    from .products import matmul
 
     return matmul(x, y)
 
@@ -192,7 +192,7 @@ def _matmul(x: Any, y: Any) -> Any:
 def _rmatmul(x: Any, y: Any) -> Any:
     if not is_operand(y):
         return NotImplemented
-    from .linalg import matmul
+    from .products import matmul
 
     return matmul(y, x)
 

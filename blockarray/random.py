@@ -20,9 +20,9 @@ from .creation import asarray, zeros
 from .dtypes import bool_, canonical, float64, int64, uint32, uint64
 from .elementwise import abs as absolute
 from .elementwise import cast_to, ceil, copysign, exp, expm1, floor, log, log1p, maximum, sqrt, tan, where
-from .linalg import matmul
 from .manipulation import broadcast_to, reshape, stack
 from .operands import as_array, axis_index, broadcast_shapes, shape_tuple
+from .products import matmul
 from .runtime.device import Device
 from .searching import argsort, searchsorted
 from .selection import take, take_along_axis

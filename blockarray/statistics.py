@@ -12,8 +12,8 @@ from .compiler.ops import TABLE
 from .dtypes import float64, int64, result_type
 from .elementwise import cast_to
 from .host import at_once, call
-from .linalg import matmul
 from .operands import as_array, axis_tuple, elementwise, from_numpy, placed
+from .products import matmul
 from .reductions import mean
 from .reductions import sum as _sum
 

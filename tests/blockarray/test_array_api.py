@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import blockarray as xp
@@ -21,3 +22,15 @@ def test_versions() -> None:
     bad: Any = "2019.12"
     with pytest.raises(ValueError, match=r"api_version '2019\.12'"):
         x.__array_namespace__(api_version=bad)
+
+
+def test_linalg_takes_the_last_two_axes() -> None:
+    a = np.arange(24.0).reshape(2, 3, 4)
+    x = xp.asarray(a)
+    for offset in (-3, -1, 0, 2, 5):
+        assert np.array_equal(xp.linalg.diagonal(x, offset=offset), np.linalg.diagonal(a, offset=offset))
+        assert np.array_equal(xp.linalg.trace(x, offset=offset), np.linalg.trace(a, offset=offset))
+        assert np.array_equal(xp.trace(x, offset), np.trace(a, offset))
+    assert xp.linalg.trace(x, dtype=xp.float32).dtype == xp.float32
+    with pytest.raises(ValueError, match="one-dimensional"):
+        xp.linalg.outer(x, x)
