@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import array, export
-from .compiler.expr import BUFFER, GATHER, SCATTER, Expr, Shape, apart, broadcast, contiguous_strides, node, view
+from .compiler.expr import (
+    BUFFER,
+    GATHER,
+    SCATTER,
+    VIEW,
+    Expr,
+    Shape,
+    apart,
+    broadcast,
+    contiguous_strides,
+    iota,
+    node,
+    view,
+)
 from .compiler.ops import TABLE
-from .dtypes import bool_, int64
+from .dtypes import bool_, int32, int64
 from .operands import (
     SCALARS,
     as_expr,
     assigned,
     broadcast_shapes,
     cast,
+    constant,
     from_numpy,
     to_numpy,
 )
@@ -25,6 +40,8 @@ from .storage import writing
 
 _WHERE = TABLE["where"]
 _FULL = slice(None)
+#: On a GPU, up to so many values, and ones for less than one of so many places, are stored in order.
+FEW, SPARSE = 1 << 14, 64
 #: Computed indices of at most so many bytes are checked at the call, others when they are used.
 SMALL = 4096
 
@@ -339,8 +356,28 @@ def _assign_advanced(a: array.Array, key: tuple[Any, ...], value: Any) -> None:
     e = _move_axes(e, adv.place, len(adv.shape), 0)
     if 0 in e.shape:
         return
-    new = node(SCATTER, (a._region(*adv.window), e, *adv.indices), "set", adv.window.shape, a.dtype)
+    e, order = _settled(e, adv, isinstance(a.device, CudaDevice))
+    new = node(SCATTER, (a._region(*adv.window), e, *adv.indices), order, adv.window.shape, a.dtype)
     a._assign(*adv.window, new)
+
+
+def _settled(values: Expr, adv: Advanced, on_gpu: bool) -> tuple[Expr, str]:
+    """What to assign, and how: of equal indices the last one's values, if they are not stored in order."""
+    count, ndim = prod(adv.shape), len(adv.shape)
+    places = adv.window.shape[: len(adv.indices)]
+    strides = values.attrs[-1] if values.op in (BUFFER, VIEW) else contiguous_strides(values.shape)
+    if not any(s for s, n in zip(strides, adv.shape, strict=False) if n > 1):
+        return values, "same"
+    if not on_gpu or count < FEW or prod(places) > SPARSE * count:
+        return values, "set"
+    # The last of equal indices is the largest of their positions, which needs no order; all then store its values.
+    dtype = int32 if count < 1 << 31 else int64
+    positions = cast(view(iota(count), 0, contiguous_strides(adv.shape), adv.shape), dtype)
+    last = node(SCATTER, (constant(0, dtype, places), positions, *adv.indices), "maximum", places, dtype)
+    rest = values.shape[ndim:]
+    row = prod(rest)
+    flat = view(values, 0, (row, *contiguous_strides(rest)), (count, *rest))
+    return gather(flat, (cast(gather(last, adv.indices), int64),)), "same"
 
 
 def _assign_masked(a: array.Array, mask: Any, value: Any) -> bool:

@@ -43,8 +43,8 @@ UPDATE = structural("update", 2, "base with a window replaced by value.")
 #: inputs (x, i0, ..., ik-1): the indices are int64, of one shape S; result shape S + x.shape[k:].  Negative indices
 #: count from the end; one that is out of bounds is an IndexError.
 GATHER = structural("gather", -1, "x[i0, ..., ik-1].")
-#: inputs (base, value, i0, ..., ik-1): value has shape S + base.shape[k:]; the last of equal indices wins.
-#: attrs = "set" or "add".
+#: inputs (base, value, i0, ..., ik-1): value has shape S + base.shape[k:].  attrs = "set": the last of equal indices
+#: wins; "same": equal indices have equal values; "add"; "maximum" (of integers).
 SCATTER = structural("scatter", -1, "base with base[i0, ..., ik-1] = value.")
 #: inputs a (..., M, K), b (..., K, N) with equal leading axes and equal dtypes; the result (..., M, N) has their dtype.
 DOT = structural("dot", 2, "Matrix product.")

@@ -199,8 +199,9 @@ class _Program:
 
     def store(self, op: Op, value: np.ndarray, buffer: np.ndarray, index: np.ndarray, inside: np.ndarray) -> None:
         where = self.checked(op, op.operands[1], buffer, index[inside])
-        if op.attrs.get("combine") == "add":
-            np.add.at(buffer, where, value[inside].astype(buffer.dtype))
+        if "combine" in op.attrs:
+            join = np.add if op.attrs["combine"] == "add" else np.maximum
+            join.at(buffer, where, value[inside].astype(buffer.dtype))
         else:
             buffer[where] = value[inside]
 

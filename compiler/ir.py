@@ -134,7 +134,7 @@ class Kernel:
 #: store_view  value, ptr, offset, strides,         bounded           - (effect)
 #:             then bounds if `bounded`
 #: load_ptr    ptr, index[, mask]                   other             tile: ptr[index], `other` where mask is False
-#: store_ptr   value, ptr, index[, mask]            combine           - (effect): later lanes win; combine "add" adds
+#: store_ptr   value, ptr, index[, mask]            combine           - (effect): later lanes win; or "add", "maximum"
 #: check       ok                                   message           - (effect): records message if any lane is False
 #: reduce      x                                    kind, dims        x without `dims`; kind is a reduction of the table
 #: argreduce   x, index (i64)                       kind, dims        i64: index of the winner; kind "argmax", "argmin";

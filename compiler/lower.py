@@ -19,7 +19,7 @@ from .fusion import COPY, PARTIAL, At, Group, Policy, canonical, edges, split_ax
 from .index import Axis, Gathered, Index, Quotient, Remainder, add, flatten
 from .ir import I64, Kernel, Type, Value
 from .ops import LITERAL_EXPONENTS, Op
-from .schedule import GPU_ROW, Space, Tiles, bucket, cpu, gpu
+from .schedule import GPU_ROW, Space, Tiles, bucket, cpu, gpu, is_ordered
 
 #: A reduction is computed like a product if both its sides have this many positions, few values, and steps of at most
 #: this many additions.
@@ -103,7 +103,7 @@ class _Lowering:
         kernel = self.b.finish()
         if self.contraction is not None:
             kernel.attrs.update({"schedule": "gemm"} if self.gpu else {"schedule": "gemm", "team": True})
-        if self.gpu and self.group.root.op is E.SCATTER:
+        if self.gpu and is_ordered(self.group.root):
             kernel.attrs["serial"] = True
         if self.multiples:
             kernel.attrs["aligned"] = tuple(self.multiples)
@@ -546,7 +546,7 @@ class _Lowering:
             index = self._index(Index(0, form.terms))
             extents = self._joint((value, index))
             value, index = self._spread(value, extents), self._spread(index, extents)
-            combine = out.attrs if out.op is E.SCATTER and out.attrs != "set" else None
+            combine = out.attrs if out.op is E.SCATTER and out.attrs in ("add", "maximum") else None
             b.store_ptr(value, pointer, index, combine=combine)
             return
         offset, strides, extents = affine

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from . import expr as E
 from .draws import PER_BLOCK
 from .expr import Expr
@@ -47,8 +49,15 @@ GPU_RESIDENT = 1 << 15
 #: GPU: positions of a long scan that a program takes, and the fewest of such blocks that are worth the waiting.
 GPU_SCAN = 16384
 GPU_SCAN_BLOCKS = 8
+#: Types whose elements a GPU adds to in memory; integers, so that their order does not matter.
+ATOMIC = frozenset(map(np.dtype, ("int32", "uint32", "int64", "uint64")))
 #: GPU: sides of a product's tile, largest first.
 GPU_PRODUCT = (128, 64, 32, 16)
+
+
+def is_ordered(root: Expr) -> bool:
+    """Whether a kernel's root stores elements one after the other: what is there in the end depends on the order."""
+    return root.op is E.SCATTER and (root.attrs == "set" or (root.attrs == "add" and root.dtype not in ATOMIC))
 
 
 def bucket(n: int) -> int:
@@ -177,8 +186,10 @@ def gpu(space: Space, processors: int) -> Tiles:
     inner, outer = space.ordered()
     if space.contraction is not None:
         return _gpu_product(space, processors)
-    if space.group.root.op is E.SCATTER:
+    if is_ordered(space.group.root):
         return dict.fromkeys(space.scattered)
+    if space.group.root.op is E.SCATTER:
+        inner, outer = [], space.scattered
     lane = space.lane()
     if space.group.root.op is PARTIAL:
         split = split_axis(space.group).find()

@@ -238,7 +238,8 @@ class _Verifier:
                 _need(len(x) >= 3, "operands are missing")
                 self.lanes(x[2], x[3:])
                 _same(x[0].type, Type(x[1].type.dtype, x[2].type.extents), "the value")
-                _need(op.attrs.get("combine", "add") == "add", f"combine is {op.attrs.get('combine')!r}")
+                combine = op.attrs.get("combine", "add")
+                _need(combine in ("add", "maximum"), f"combine is {combine!r}")
                 return ()
             case "check":
                 _same(len(x), 1, "the number of operands")

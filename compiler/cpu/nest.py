@@ -700,9 +700,9 @@ class NestCode:
 
     def _scatter_one(self, op: Op, value: Register, where: V) -> None:
         dtype = op.operands[0].type.dtype
-        if op.attrs.get("combine") == "add":
+        if "combine" in op.attrs:
             old = self.memory.load(dtype, where, 0)
-            name = "logical_or" if dtype == "bool" else "add"
+            name = "logical_or" if dtype == "bool" else op.attrs["combine"]
             value = self.code.combine(name, [old, value], [dtype, dtype], dtype)
         self.memory.store(dtype, value, where)
 

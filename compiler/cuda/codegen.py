@@ -24,7 +24,7 @@ from ..llvm.lanes import Lanes
 from ..llvm.text import Text, V
 from . import doubles, layout, lookback, reduction, runs, scan, scatter, singles, staging
 from .layout import Facts, is_const
-from .memory import GLOBAL, add, at, both, i32, i64, join, load, parts, select, store
+from .memory import GLOBAL, at, both, combine, i32, i64, join, load, parts, select, store
 from .target import Target
 from .together import Fast, together
 
@@ -674,10 +674,10 @@ class Codegen:
             where = self.integer_at(index, point)
             ptr = at(t, self.integer(pointer), t.bin("mul", where, i64(dtypes.SIZE[dtype])))
             element = self.get(value, point)
-            if op.attrs.get("combine") is None:
-                store(t, [element], ptr, dtype, mask)
+            if "combine" in op.attrs:
+                combine(t, op.attrs["combine"], element, ptr, dtype, mask)
             else:
-                add(t, element, ptr, mask)
+                store(t, [element], ptr, dtype, mask)
 
     def _check(self, op: Op, points: Sequence[dict[str, int]]) -> None:
         """Record the check's number if it fails anywhere."""

@@ -81,13 +81,14 @@ def store(t: Text, values: Sequence[Register], ptr: V, dtype: str, mask: V | Non
         _store_masked(t, words, ptr, mask)
 
 
-def add(t: Text, value: Register, ptr: V, mask: V | None) -> None:
-    """Add an integer of 32 or 64 bits to what memory holds, at once as seen by all threads."""
+def combine(t: Text, kind: str, value: Register, ptr: V, dtype: str, mask: V | None) -> None:
+    """Join an integer of 32 or 64 bits to what memory holds, at once as seen by all threads: "add" or "maximum"."""
     assert isinstance(value, V) and value.ty in ("i32", "i64")
     if mask is None:
         mask = V("true", "i1")
     letter = {"i32": "r", "i64": "l"}[value.ty]
-    text = f"@$2 red.relaxed.gpu.global.add.u{value.ty[1:]} [$1], $0;"
+    what = f"max.{'s' if dtype in dtypes.SIGNED else 'u'}" if kind == "maximum" else "add.u"
+    text = f"@$2 red.relaxed.gpu.global.{what}{value.ty[1:]} [$1], $0;"
     t.line(f'call void asm sideeffect "{text}", "{letter},l,b,~{{memory}}"({value}, {ptr}, {mask})')
 
 

@@ -451,7 +451,11 @@ class Emulator:
             active = mask & self.typed(predicate)[0]
             if " red." in asm[2]:
                 who, places = self._places(address, space, values[0].itemsize, active)
-                np.add.at(self.memory.bytes.view(values[0].dtype), places[:, 0] // values[0].itemsize, values[0][who])
+                unsigned = f"u{values[0].itemsize}"
+                memory, x = self.memory.bytes.view(values[0].dtype), values[0][who]
+                if "max.u" in asm[2]:
+                    memory, x = memory.view(unsigned), x.view(unsigned)
+                (np.maximum if "max" in asm[2] else np.add).at(memory, places[:, 0] // x.itemsize, x)
                 return
             self._store(np.stack(values, 1), address, space, active)
         else:
