@@ -22,6 +22,9 @@ __all__ = [
     "bincount", "interp", "convolve", "gradient", "trapezoid",
 ]  # fmt: skip
 
+#: Values of a segment that are added before and after whole blocks of so many.
+RUN = 32
+
 
 def _reduced(x: Array, axis: Any, keepdims: bool) -> tuple[int, ...]:
     axes = axis_tuple(axis, x.ndim)
@@ -153,32 +156,43 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
 
 
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
-    """Counts of elements in bins, and the bins' edges; computed at once."""
+    """Counts of elements in bins, or sums of their weights, and the bins' edges; computed at once."""
     edges = bins._host() if isinstance(bins, Array) else bins
-    if weights is None and not isinstance(bins, str) and routines.serves(x := as_array(a)) and x.size:
-        return _histogram(x, edges, range, density)
-    if weights is None:
-        return at_once("histogram", lambda x: np.histogram(x, edges, range, density), (as_array(a),))
-    weighted = lambda x, w: np.histogram(x, edges, range, density, w)
-    return at_once("histogram", weighted, (as_array(a), as_array(weights)))
+    operands = [as_array(x) for x in (a, weights) if x is not None]
+    if not isinstance(bins, str) and (served := _served(operands)):
+        return _histogram(served, edges, range, density)
+    counted = lambda x, w=None: np.histogram(x, edges, range, density, w)
+    return at_once("histogram", counted, operands)
 
 
-def _histogram(x: Array, bins: Any, range: Any, density: Any) -> tuple[Array, Array]:
+def _served(operands: list[Array]) -> tuple[Array, ...]:
+    """Elements, and weights if there are any, where a GPU can sort them; else nothing."""
+    x, *weights = operands
+    if not routines.serves(x) or not x.size or any(w.shape != x.shape for w in weights):
+        return ()
+    return routines.together(*operands)
+
+
+def _histogram(operands: tuple[Array, ...], bins: Any, range: Any, density: Any) -> tuple[Array, Array]:
     """The same on a GPU: a search for the edges among the sorted elements."""
-    from .manipulation import ravel
+    from .manipulation import concatenate, ravel
     from .reductions import amax, amin, diff
-    from .searching import searchsorted, sort
+    from .searching import searchsorted
 
-    flat = ravel(x) if x.dtype.kind != "b" else cast_to(ravel(x), np.dtype(np.uint8))
+    x, *weights = [ravel(x) for x in operands]
+    flat = x if x.dtype.kind != "b" else cast_to(x, np.dtype(np.uint8))
     ends = np.zeros(2, flat.dtype)
     if np.ndim(bins) == 0 and range is None:
         ends[:] = amin(flat)._host(), amax(flat)._host()
     edges = np.histogram_bin_edges(ends, bins, range)
-    ordered = sort(flat)
+    ordered, *weights = _in_order("histogram", flat, *weights)
     places = Array(placed(from_numpy(edges), x.device))
-    below = searchsorted(ordered, places)
-    below[-1] = searchsorted(ordered, places[-1], "right")
+    below = concatenate((searchsorted(ordered, places[:-1]), searchsorted(ordered, places[-1:], "right")))
     counts = diff(below)
+    if weights:
+        (w,) = weights
+        wide = cast_to(w, float64) if w.dtype.kind == "f" else w
+        counts = cast_to(_sums_between(wide, below[:-1], below[1:]), w.dtype)
     if density:
         widths = diff(cast_to(places, float64))
         return counts / widths / _sum(counts), places
@@ -186,27 +200,67 @@ def _histogram(x: Array, bins: Any, range: Any, density: Any) -> tuple[Array, Ar
 
 
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Array:
-    """Counts of each non-negative integer; computed at once."""
-    if weights is None and routines.serves(v := as_array(x)) and v.ndim == 1 and v.size and v.dtype.kind in "iub":
-        return _bincount(v, minlength)
-    if weights is None:
-        return at_once("bincount", lambda v: np.bincount(v, minlength=minlength), (as_array(x),))
-    return at_once("bincount", lambda v, w: np.bincount(v, w, minlength), (as_array(x), as_array(weights)))
+    """Counts of each non-negative integer, or sums of their weights; computed at once."""
+    operands = [as_array(v) for v in (x, weights) if v is not None]
+    if operands[0].ndim == 1 and operands[0].dtype.kind in "iub" and (served := _served(operands)):
+        return _bincount(served, minlength)
+    return at_once("bincount", lambda v, w=None: np.bincount(v, w, minlength), operands)
 
 
-def _bincount(x: Array, minlength: int) -> Array:
+def _bincount(operands: tuple[Array, ...], minlength: int) -> Array:
     """The same on a GPU: a search for each integer among the sorted ones."""
-    from .creation import arange
-    from .reductions import diff
-    from .searching import searchsorted, sort
+    from .creation import arange, full
+    from .manipulation import concatenate
+    from .reductions import amax, amin, diff
+    from .searching import searchsorted
 
-    ordered = sort(cast_to(x, int64))
-    smallest, largest = ordered[:: max(1, x.size - 1)]._host()[[0, -1]]
+    x, *weights = operands
+    smallest, largest = (int(found(x)) for found in (amin, amax))
     if smallest < 0:
         raise ValueError("'list' argument must have no negative elements")
     if minlength < 0:
         raise ValueError("'minlength' must not be negative")
-    return diff(searchsorted(ordered, arange(max(int(largest) + 1, minlength) + 1, device=x.device)))
+    bins = max(largest + 1, minlength)
+    # The fewer digits, the sooner sorted.
+    digits = np.min_scalar_type(bins - 1)
+    ordered, *weights = _in_order("bincount", cast_to(x, digits), *weights)
+    below = searchsorted(ordered, cast_to(arange(bins, device=x.device), digits))
+    below = concatenate((below, full(1, x.size, int64, device=x.device)))
+    if weights:
+        return _sums_between(cast_to(weights[0], float64), below[:-1], below[1:])
+    return diff(below)
+
+
+def _in_order(name: str, keys: Array, *others: Array) -> list[Array]:
+    """A vector in order, and others in the same."""
+    from .searching import sort
+
+    if not others:
+        return [sort(keys)]
+    ordered, order = routines.sorted_with_order(name, keys)
+    return [ordered, *(x[order] for x in others)]
+
+
+def _sums_between(values: Array, starts: Array, ends: Array) -> Array:
+    """The sums of values[start:end], in an order that depends on the places alone."""
+    from .creation import arange
+    from .elementwise import clip, where
+    from .manipulation import reshape
+
+    total: Any = 0
+    while True:
+        step = arange(min(RUN, values.size), device=values.device)
+        # Whole blocks are summed first, then sums of blocks added alike; here, what is before and after them.
+        first = elementwise(TABLE["minimum"], -(-starts // RUN) * RUN, ends)
+        last = elementwise(TABLE["maximum"], ends // RUN * RUN, first)
+        for start, end in ((starts, first), (last, ends)):
+            at = start[:, None] + step
+            found = values[clip(at, 0, values.size - 1)]
+            total = total + _sum(where(at < end[:, None], found, values.dtype.type(0)), axis=1)
+        if values.size < RUN:
+            return total
+        starts, ends = first // RUN, last // RUN
+        values = _sum(reshape(values[: values.size // RUN * RUN], (-1, RUN)), axis=1)
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Array:
