@@ -276,7 +276,8 @@ def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
     most = RESIDENT if several and bounded <= RESIDENT * limit else streaming
     if goes_on:
         # Its block is one trip.
-        most = max(SCANNING, _floor(bounded // limit))
+        most = min(RESIDENT, max(SCANNING, bounded // limit))
+        limit = max(limit, bounded // most)
     threads = min(most, max(target.warp, _floor(bounded // goal)))
     if unbounded:
         threads = WALKING

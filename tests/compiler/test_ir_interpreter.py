@@ -170,8 +170,9 @@ def test_stores_with_equal_indices():
   %i0 = load_view %i, %0, %1 : i64[j]
   store_ptr %v0, %out, %i0{attrs}
 }}"""
-    v, i = np.array([1, 2, 4, 8], np.float16), np.array([0, 2, 0, 2])
-    for attrs, expected in (("", [4, 0, 8]), (' {combine="add"}', [5, 0, 10])):
+    v, i = np.array([4, 2, 1, 8], np.float16), np.array([0, 2, 0, 2])
+    joined = (' {combine="add"}', [5, 0, 10]), (' {combine="maximum"}', [4, 0, 8])
+    for attrs, expected in (("", [1, 0, 8]), *joined):
         out = np.zeros(3, np.float16)
         run(parse(source.format(attrs=attrs)), [v, i, out, 4])
         np.testing.assert_array_equal(out, expected)

@@ -448,7 +448,8 @@ class Maker:
         p = self.pointer(dtype, np.zeros(n, dtypes.NUMPY[dtype]), output=True)
         length = self.wider(Made(self.number(n), None), m.extents).value
         one = self.wider(Made(self.b.const(1, dtype), None), m.extents).value
-        self.b.store_ptr(one, p, self.b.op("remainder", m.value, length), combine="add")
+        combine = self.random.choice(["add", "maximum"])
+        self.b.store_ptr(one, p, self.b.op("remainder", m.value, length), combine=combine)
 
     def run(self) -> Case:
         self.axes()

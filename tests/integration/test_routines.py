@@ -166,6 +166,63 @@ def test_counts(device: Any) -> None:
         xp.bincount(xp.asarray([1, -1], device=device))
 
 
+def test_weights(device: Any) -> None:
+    rng = np.random.default_rng(5)
+    # Segments within a block of values, of whole blocks and of parts of several; of one place, and of none.
+    for size, places in ((1, 1), (32, 1), (33, 1), (1100, 1), (1500, 7), (700, 900)):
+        n, w = rng.integers(0, places, size), rng.standard_normal(size)
+        x, weights = xp.asarray(n, device=device), xp.asarray(w, device=device)
+        np.testing.assert_allclose(xp.bincount(x, weights, 20), np.bincount(n, w, 20), 1e-12, 1e-12)
+    w[5] = np.nan
+    found, want = xp.bincount(x, xp.asarray(w, device=device)), np.bincount(n, w)
+    assert (np.isnan(found) == np.isnan(want)).all()
+    y = rng.random(700)
+    for v, options in ((w[::-1], {}), (n, {"density": True}), (w.astype("f4"), {"bins": 3, "range": (0.2, 0.7)})):
+        v = np.nan_to_num(v)
+        counts, edges = xp.histogram(xp.asarray(y, device=device), weights=xp.asarray(v, device=device), **options)
+        want = np.histogram(y, weights=v, **options)
+        assert counts.dtype == want[0].dtype
+        np.testing.assert_allclose(counts, want[0], 1e-5, 1e-5)
+        assert_same(edges, want[1])
+    with pytest.raises(ValueError, match="length"):
+        xp.bincount(x, xp.asarray([1.0], device=device))
+
+
+def test_many_values_at_equal_places(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xp.indexing, "FEW", 16)
+    rng = np.random.default_rng(6)
+
+    def check(shape: tuple[int, ...], key: tuple[Any, ...], value: Any) -> None:
+        want = rng.random(shape).astype("f4")
+        x = xp.asarray(want.copy(), device=device)
+        x[tuple([xp.asarray(k, device=device) if isinstance(k, np.ndarray) else k for k in key])] = (
+            xp.asarray(value, device=device) if isinstance(value, np.ndarray) else value
+        )
+        want[key] = value
+        assert_same(x, want)
+
+    def places(n: int, *shape: int) -> np.ndarray:
+        return rng.integers(-n, n, shape)
+
+    values = lambda *shape: rng.random(shape, dtype=np.float32)
+    check((50,), (places(50, 300),), values(300))
+    check((50,), (places(50, 300),), 3)
+    check((9, 4), (places(9, 60),), values(60, 4))
+    check((9, 4), (places(9, 60),), values(4))
+    check((9, 4), (places(9, 60),), values(60, 1))
+    check((20, 30), (places(20, 15, 1), places(30, 1, 20)), values(15, 20))
+    check((5, 20, 7), (slice(None, None, 2), places(20, 40), slice(1, 5)), values(3, 40, 4))
+    x, a, n = xp.asarray(np.arange(60.0), device=device), np.arange(60.0), places(60, 200)
+    index = xp.asarray(n, device=device)
+    # What is assigned is computed from what was there before.
+    x[index] = x[index][::-1] * 2
+    a[n] = a[n][::-1] * 2
+    assert_same(x, a)
+    with pytest.raises(IndexError):
+        x[xp.asarray(np.full(20, 60), device=device)] = xp.asarray(np.arange(20.0), device=device)
+        np.asarray(x)
+
+
 def test_order_statistics(device: Any) -> None:
     for dtype in ("float32", "int32"):
         a = sample(dtype, (5, 8, 3))

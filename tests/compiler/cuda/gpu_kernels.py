@@ -214,14 +214,14 @@ def serial(combine: str | None, n: int = 1001, places: int = 40, dtype: str = "f
     return m.case()
 
 
-def counts(n: int = 3001, dtype: str = "i64") -> Case:
-    """Equal places add up; integers in any order."""
+def counts(n: int = 3001, dtype: str = "i64", combine: str = "add") -> Case:
+    """What is stored to equal places is joined; integers in any order."""
     m = Make("counts")
     b = m.b
     x, at, out = m.array(dtype, n), m.array("i64", n, data=m.rng.integers(0, 40, n)), m.array(dtype, 40)
     j = m.blocked("j", m.size(n), 1024)
     one, start = b.const(1), b.dim_start(j)
-    b.store_ptr(b.load_view(x, start, [one], (j,)), out, b.load_view(at, start, [one], (j,)), combine="add")
+    b.store_ptr(b.load_view(x, start, [one], (j,)), out, b.load_view(at, start, [one], (j,)), combine=combine)
     return m.case()
 
 
@@ -506,6 +506,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "serial add rows": lambda: serial("add", 50, 9, "f64", 70),
     "counts": counts,
     "counts u32": lambda: counts(dtype="u32"),
+    **{f"maxima {d}": lambda d=d: counts(dtype=d, combine="maximum") for d in ("i32", "u32", "i64", "u64")},
     **{f"transpose {d}": lambda d=d: transpose(dtype=d) for d in ("f32", "f16", "i8", "f64", "c64", "c128")},
     "transpose odd": lambda: transpose(131, 77),
     "transpose whole": lambda: transpose(128, 192),
