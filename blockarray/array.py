@@ -436,10 +436,7 @@ class Array(Window):
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
     ) -> Any:
-        if self.device is not CPU:
-            return transfer.to_dlpack(self, stream, max_version, dl_device, copy)
-        source = self._host().copy() if copy else export.writable(self)
-        return source.__dlpack__(max_version=max_version, dl_device=dl_device)
+        return transfer.to_dlpack(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         device = self.device

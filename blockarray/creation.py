@@ -12,6 +12,7 @@ from . import transfer
 from .array import Array, in_order, lazy
 from .compiler.expr import Expr, broadcast, iota, scalar
 from .compiler.ops import TABLE
+from .dlpack import CopyNeeded
 from .dtypes import bfloat16, bool_, canonical, float16, float32, float64, int64, operand_type, result_type
 from .elementwise import cast_to
 from .operands import (
@@ -179,12 +180,51 @@ def copy(a: Any, order: Any = "K", subok: bool = False) -> Array:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An Array of the elements of another library's array; shares its memory only if `copy` is False."""
-    if isinstance(x, Array):
+    """An Array of the elements of another library's array, in its memory where that is possible.
+
+    Operations that read shared memory run at once, since the other library may write to it; a copy is recorded like any
+    other array.
+
+    Parameters
+    ----------
+    x : object
+        It has the methods `__dlpack__` and `__dlpack_device__`.
+    device : Device or str, optional
+        Where the result is wanted; by default where `x` is.
+    copy : bool, optional
+        Whether to copy; by default only if the memory cannot be shared.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    BufferError
+        If a copy is needed but `copy` is False, or if the elements cannot be exchanged at all.
+    """
+    if not isinstance(x, Array):
+        kind = transfer.exporter(x)
+        x = transfer.adopt(x, kind, copy) if kind is not None else _over(transfer.on_host(x), copy)
+    elif copy is None and (device is None or Device(device) is x.device):
+        return x._view(*x._window(), x.shape)
+    try:
         return asarray(x, device=device, copy=copy)
-    if (kind := transfer.exporter(x)) is not None:
-        return asarray(transfer.adopt(x, kind, copy), device=device)
-    return asarray(np.from_dlpack(x), device=device, copy=False if copy is False else None)
+    except ValueError as error:
+        raise CopyNeeded(str(error)) from error
+
+
+def _over(x: np.ndarray, copy: bool | None) -> Array:
+    """An Array on the CPU over a NumPy array's memory, or with its elements."""
+    from .export import adopt
+
+    if not copy:
+        try:
+            return adopt(x)
+        except ValueError:
+            if copy is False:
+                raise CopyNeeded("copy=False: this memory cannot be used without a copy") from None
+    return asarray(x, device=CPU)
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:

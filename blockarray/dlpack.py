@@ -1,4 +1,4 @@
-"""DLPack capsules of device memory, both ways.  (Those of host memory NumPy makes and reads.)"""
+"""DLPack capsules, both ways."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .dtypes import bfloat16
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 #: The newest version that can be read.
 VERSION = (1, 0)
-_READ_ONLY = 1
+_READ_ONLY, _IS_COPIED = 1, 2
 
 #: Type codes by kind of dtype.
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
@@ -59,6 +59,10 @@ _NAMES = {_Managed: c_char_p(b"dltensor"), _Versioned: c_char_p(b"dltensor_versi
 _USED = {_Managed: c_char_p(b"used_dltensor"), _Versioned: c_char_p(b"used_dltensor_versioned")}
 
 
+class CopyNeeded(BufferError, ValueError):
+    """What was asked for needs a copy, which was forbidden.  The standard names both exceptions."""
+
+
 class Memory(NamedTuple):
     """Elements in somebody's memory; strides count elements."""
 
@@ -74,28 +78,43 @@ class Memory(NamedTuple):
 class _Exporter:
     """What NumPy makes an array of, without looking at the elements."""
 
-    def __init__(self, memory: Memory, typestr: str) -> None:
+    def __init__(self, memory: Memory) -> None:
         self.owner = memory.owner
         size = memory.dtype.itemsize
+        typestr = "<u2" if memory.dtype == bfloat16 else memory.dtype.str
         self.__array_interface__ = {
             "data": (memory.address, memory.readonly), "shape": memory.shape, "typestr": typestr,
             "strides": tuple(s * size for s in memory.strides), "version": 3,
         }  # fmt: skip
 
 
-def export(memory: Memory, max_version: Any) -> Any:
-    """A capsule of memory, whose `owner` lives until the consumer lets go.
+def export(memory: Memory | np.ndarray, max_version: Any, copied: bool = False) -> Any:
+    """A capsule of memory, whose `owner` lives until the consumer lets go, or of a NumPy array.
 
     NumPy makes it, since its functions for letting go may run where no Python code may; only the device is ours.
     """
     narrow = memory.dtype == bfloat16
-    array = np.asarray(_Exporter(memory, "<u2" if narrow else memory.dtype.str))
+    if isinstance(memory, np.ndarray):
+        array = memory.view(np.uint16) if narrow else memory
+    else:
+        array = np.asarray(_Exporter(memory))
     capsule = array.__dlpack__(max_version=max_version)
-    tensor = _managed(capsule).tensor
-    tensor.device = _Device(*memory.device)
+    managed = _managed(capsule)
+    if isinstance(memory, Memory):
+        managed.tensor.device = _Device(*memory.device)
     if narrow:
-        tensor.dtype.code = _BFLOAT
+        managed.tensor.dtype.code = _BFLOAT
+    if copied and isinstance(managed, _Versioned):
+        managed.flags |= _IS_COPIED
     return capsule
+
+
+def as_numpy(memory: Memory) -> np.ndarray:
+    """A NumPy array over memory of the host."""
+    if 0 in memory.shape:
+        return np.empty(memory.shape, memory.dtype)
+    array = np.asarray(_Exporter(memory))
+    return array.view(bfloat16) if memory.dtype == bfloat16 else array
 
 
 def _managed(capsule: Any) -> Any:

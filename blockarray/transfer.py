@@ -61,7 +61,7 @@ def to_device(a: array.Array, device: Device, stream: Any) -> array.Array:
 
 # -- other libraries --------------------------------------------------------------------------------------------------
 def exporter(x: Any) -> str | None:
-    """How an object of another library hands out device memory, if it does."""
+    """How an object of another library hands out a GPU's memory, if it does."""
     if type(x) in SCALARS or isinstance(x, list | tuple | np.ndarray | np.generic):
         return None
     kind = getattr(x, "__dlpack_device__", None)
@@ -80,11 +80,26 @@ def _from_dlpack(x: Any) -> array.Array:
     device = Device(f"cuda:{x.__dlpack_device__()[1]}")
     assert isinstance(device, CudaDevice)
     stream = streams.stream(device)
+    return _over(dlpack.consume(_capsule(x, stream=stream)), device)
+
+
+def _capsule(x: Any, **kwargs: Any) -> Any:
     try:
-        capsule = x.__dlpack__(stream=stream, max_version=dlpack.VERSION)
+        return x.__dlpack__(max_version=dlpack.VERSION, **kwargs)
     except TypeError:
-        capsule = x.__dlpack__(stream=stream)
-    return _over(dlpack.consume(capsule), device)
+        # An exporter from before there were versions.
+        return x.__dlpack__(**kwargs)
+
+
+def on_host(x: Any) -> np.ndarray:
+    """The elements of another library's array, in its own memory if that is the host's, by DLPack."""
+    kind, index = map(int, x.__dlpack_device__())
+    elsewhere = {} if kind in (dlpack.CPU, dlpack.CUDA_HOST) else {"dl_device": (dlpack.CPU, 0)}
+    try:
+        memory = dlpack.consume(_capsule(x, **elsewhere))
+    except TypeError as error:
+        raise BufferError(f"DLPack device {(kind, index)} is not supported") from error
+    return dlpack.as_numpy(memory)
 
 
 def _from_interface(x: Any) -> array.Array:
@@ -142,22 +157,36 @@ def _over(memory: dlpack.Memory, device: CudaDevice) -> array.Array:
 
 
 def to_dlpack(a: array.Array, stream: Any, max_version: Any, dl_device: Any, copy: Any) -> Any:
-    """See `Array.__dlpack__`; the array is on a GPU."""
-    device = a.device
+    """See `Array.__dlpack__`."""
+    device = a.device if dl_device is None else _named(dl_device, a)
+    if device is not a.device and copy is False:
+        raise dlpack.CopyNeeded(f"copy=False: an array on {a.device} cannot be handed to {device} without a copy")
+    copied = bool(copy) or device is not a.device
+    if device is CPU:
+        if stream is not None:
+            raise ValueError("stream must be None: the CPU has no streams")
+        return dlpack.export(a._host().copy() if copied else export.writable(a), max_version, copied)
     assert isinstance(device, CudaDevice)
-    if dl_device is not None and tuple(dl_device) != (dlpack.CUDA, device.index):
-        if tuple(dl_device) != (dlpack.CPU, 0) or copy is False:
-            raise BufferError(f"an array on {device} cannot be handed to device {tuple(dl_device)}")
-        return np.array(a._host()).__dlpack__(max_version=max_version)
     if stream == 0:
         raise ValueError("stream 0 is ambiguous; 1 is the legacy default stream, 2 that of the calling thread")
-    if copy:
-        a = array.Array(export.snapshot(a._computed()))
+    if copied:
+        a = array.Array(export.snapshot(a._computed())) if device is a.device else to_device(a, device, None)
     address, strides, owner = exposed(a)
     if stream != -1:
         streams.signal(device, 1 if stream is None else stream)
     memory = dlpack.Memory(address, (dlpack.CUDA, device.index), a.shape, strides, a.dtype, a._is_readonly(), owner)
-    return dlpack.export(memory, max_version)
+    return dlpack.export(memory, max_version, copied)
+
+
+def _named(dl_device: Any, a: array.Array) -> Device:
+    """The device that DLPack's pair of numbers names."""
+    kind, index = map(int, dl_device)
+    try:
+        if kind in (dlpack.CPU, dlpack.CUDA) and not (kind == dlpack.CPU and index):
+            return Device("cpu" if kind == dlpack.CPU else f"cuda:{index}")
+    except (ValueError, RuntimeError) as error:
+        raise BufferError(f"dl_device {(kind, index)}: {error}") from error
+    raise BufferError(f"dl_device: an array on {a.device} cannot be handed to device {(kind, index)}")
 
 
 def interface(a: array.Array) -> dict[str, Any]:

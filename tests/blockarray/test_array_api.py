@@ -1,11 +1,13 @@
 """What the Array API standard asks for beyond values: versions, DLPack, errors."""
 
+import gc
 from typing import Any
 
 import numpy as np
 import pytest
 
 import blockarray as xp
+from blockarray import dlpack
 
 
 def test_versions() -> None:
@@ -34,3 +36,93 @@ def test_linalg_takes_the_last_two_axes() -> None:
     assert xp.linalg.trace(x, dtype=xp.float32).dtype == xp.float32
     with pytest.raises(ValueError, match="one-dimensional"):
         xp.linalg.outer(x, x)
+
+
+class Foreign:
+    """An array of another library, which knows as much of DLPack as `keywords` says."""
+
+    def __init__(self, array: Any, *keywords: str) -> None:
+        self.array, self.keywords = array, keywords
+
+    def __dlpack__(self, **given: Any) -> Any:
+        if not set(given) <= set(self.keywords):
+            raise TypeError("unexpected keyword")
+        return self.array.__dlpack__(**given)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.cpu_only
+def test_dlpack_shares_memory_unless_told_otherwise() -> None:
+    for keywords in ((), ("max_version",), ("max_version", "copy", "dl_device")):
+        theirs = np.arange(12.0).reshape(3, 4)
+        x = xp.from_dlpack(Foreign(theirs[:, ::-2], *keywords))
+        twice = x * 2
+        theirs[0, 3] = 50
+        assert x.tolist() == [[50, 1], [7, 5], [11, 9]] and twice.tolist() == [[6, 2], [14, 10], [22, 18]]
+        x[1] = -1
+        assert theirs[1].tolist() == [4, -1, 6, -1]
+        for copy in (True, False):
+            y = xp.from_dlpack(Foreign(theirs), copy=copy) if not keywords else xp.from_dlpack(theirs, copy=copy)
+            theirs[2, 2] += 1
+            assert bool(y[2, 2] == theirs[2, 2]) is not copy
+    frozen = np.arange(3)
+    frozen.flags.writeable = False
+    x = xp.from_dlpack(frozen)
+    x[0] = 7
+    assert x.tolist() == [7, 1, 2] and frozen.tolist() == [0, 1, 2]
+
+
+@pytest.mark.cpu_only
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "bfloat16", "complex64"])
+def test_dlpack_of_every_type(dtype: str) -> None:
+    x = xp.asarray([0, 1, 1], dtype=getattr(xp, dtype))
+    for version in (None, (0, 8), (1, 0), (1, 1), (2, 0)):
+        capsule = x.__dlpack__(max_version=version)
+        assert ("versioned" in repr(capsule)) is (version is not None and version >= (1, 0))
+
+        class Once:
+            def __dlpack__(self, **_: Any) -> Any:
+                return capsule  # noqa: B023
+
+            def __dlpack_device__(self) -> Any:
+                return 1, 0
+
+        y = xp.from_dlpack(Once())
+        assert y.dtype == x.dtype and bool(xp.all(x == y))
+        with pytest.raises(BufferError):
+            xp.from_dlpack(Once())
+    empty = xp.from_dlpack(Foreign(xp.zeros((0, 3), dtype=x.dtype), "max_version"))
+    assert empty.shape == (0, 3) and empty.dtype == x.dtype
+
+
+@pytest.mark.cpu_only
+def test_dlpack_keeps_memory_alive_and_says_that_it_copied() -> None:
+    x = xp.arange(1000.0) + 1
+    shared, copied = x.__dlpack__(max_version=(1, 0)), x.__dlpack__(max_version=(1, 0), copy=True)
+    assert [dlpack._managed(c).flags for c in (shared, copied)] == [0, 2]
+    x[0] = 5
+    del x
+    gc.collect()
+    xp.evaluate([xp.ones(1000) * k for k in range(20)])
+    for capsule, first in ((shared, 5), (copied, 1)):
+        y = dlpack.as_numpy(dlpack.consume(capsule))
+        assert y[0] == first and y[1:].tolist() == [*range(2, 1001)]
+
+
+@pytest.mark.cpu_only
+def test_dlpack_refuses() -> None:
+    x = xp.arange(3.0)
+    with pytest.raises(ValueError, match="stream"):
+        x.__dlpack__(stream=1)
+    for device in ((2, 99), (10, 0), (1, 3)):
+        with pytest.raises(BufferError):
+            x.__dlpack__(dl_device=device)
+    odd: Any = np.ndarray((3,), np.int32, bytes(32), strides=(6,))
+    with pytest.raises(BufferError):
+        xp.from_dlpack(odd, copy=False)
+    with pytest.raises(AttributeError):
+        xp.from_dlpack([1, 2])
+    broadcast = xp.broadcast_to(x, (2, 3))
+    assert np.from_dlpack(broadcast).tolist() == [[0, 1, 2]] * 2
