@@ -10,8 +10,12 @@ import tempfile
 import pytest
 
 # Kernels are cached on disk: a session starts with an empty folder of its own, so that no test passes on the code of an
-# earlier checkout and compile counts are true.
-if "BLOCKARRAY_CACHE_DIR" not in os.environ:
+# earlier checkout and compile counts are true.  So does each process that shares a session's tests (pytest-xdist).
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["BLOCKARRAY_CACHE_DIR"] = os.path.join(
+        os.environ["BLOCKARRAY_CACHE_DIR"], os.environ["PYTEST_XDIST_WORKER"]
+    )
+elif "BLOCKARRAY_CACHE_DIR" not in os.environ:
     _cache = tempfile.mkdtemp(prefix="blockarray-test-cache-")
     os.environ["BLOCKARRAY_CACHE_DIR"] = _cache
     _owner = os.getpid()
