@@ -217,6 +217,56 @@ class Solver(_Library):
         self._queue(handle, tuple(space), info, work)
 
 
+class Fourier(_Library):
+    """nvmath.bindings.cufft."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plans: dict[int, tuple[Any, ...]] = {}
+        self.spaces: dict[int, int] = {}
+
+    def set_auto_allocation(self, plan: int, automatic: int) -> None:
+        assert not automatic
+
+    def destroy(self, plan: int) -> None:
+        del self.plans[plan], self.spaces[plan]
+
+    def set_work_area(self, plan: int, address: int) -> None:
+        self.spaces[plan] = address
+
+    def xt_make_plan_many(
+        self, plan: int, rank: int, n: list[int], before: list[int], stride: int, distance: int, source: int,
+        after: list[int], stride_after: int, distance_after: int, target: int, batch: int, kind: int,
+    ) -> int:  # fmt: skip
+        assert rank == len(n) == len(before) == len(after) <= 3 and stride == stride_after == 1
+        assert (distance, distance_after) == (prod(before), prod(after)) and kind == max(source, target)
+        self.plans[plan] = n, (batch, *before), source, (batch, *after), target
+        return _ON_DEVICE
+
+    def xt_exec(self, plan: int, source: int, target: int, direction: int) -> None:
+        n, before, kind, after, to = self.plans[plan]
+        space = self.spaces[plan]
+        # The library's loads and stores are of whole complex numbers.
+        assert source % 8 == target % 8 == 0 and direction in (-1, 1)
+
+        def work() -> None:
+            _elements(space, _ON_DEVICE, np.uint8)[:] = 0xAB
+            x = _elements(source, before[::-1], _DTYPES[kind]).T
+            y = _elements(target, after[::-1], _DTYPES[to]).T
+            axes = range(1, len(before))
+            if kind < 4:
+                y[:] = np.fft.rfftn(x, axes=axes)
+            elif to < 4:
+                assert len(n) == 1
+                assert not x[:, 0].imag.any() and (n[0] % 2 or not x[:, -1].imag.any())
+                y[:] = np.fft.irfft(x, n[0], norm="forward")
+                x[:] = np.nan
+            else:
+                y[:] = np.fft.fftn(x, axes=axes) if direction < 0 else np.fft.ifftn(x, axes=axes, norm="forward")
+
+        self.put(plan, work)
+
+
 def _hermitian(x: np.ndarray) -> np.ndarray:
     """The matrix that an upper triangle stands for."""
     above = np.triu(x, 1)
@@ -240,4 +290,4 @@ def _lu(x: np.ndarray, pivots: np.ndarray) -> int:
 
 def modules() -> dict[str, Any]:
     """The bindings by name."""
-    return {"cusolverDn": Solver(), "cusolver": SimpleNamespace(get_version=lambda: 12000)}
+    return {"cufft": Fourier(), "cusolverDn": Solver(), "cusolver": SimpleNamespace(get_version=lambda: 12000)}
