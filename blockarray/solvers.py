@@ -145,7 +145,7 @@ def slogdet(name: str, device: CudaDevice, a: Array) -> tuple[Array, Array]:
     """Sign and logarithm of the absolute determinant."""
     diagonals, sign = _determinant(name, device, a)
     sizes = abs(diagonals)
-    zero = (sizes == 0).any(axis=-1)
+    zero = elementwise(TABLE["equal"], sizes, 0).any(axis=-1)
     if a.dtype.kind == "c":
         sign = sign * (diagonals / where(sizes == 0, 1, sizes)).prod(axis=-1)
     else:
@@ -163,7 +163,7 @@ def _determinant(name: str, device: CudaDevice, a: Array) -> tuple[Array, Array]
     """The diagonal of a triangular matrix with the same determinant but for its sign, and that sign."""
     n, lead = a.shape[-1], a.shape[:-2]
     work, pivots = _factors(_Call(name, device, prod(lead)), a)
-    exchanged = _array(pivots, (*lead, n), int64) != np.arange(1, n + 1)
+    exchanged = elementwise(TABLE["not_equal"], _array(pivots, (*lead, n), int64), np.arange(1, n + 1))
     sign = 1 - 2 * (exchanged.sum(axis=-1) & 1)
     return diagonal(_array(work, a.shape, a.dtype), 0, -2, -1), sign.astype(a.dtype)
 

@@ -8,7 +8,7 @@ recorded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import Any
 
@@ -163,7 +163,7 @@ def _many(run: Any, x: Array, lengths: Sequence[int], axes: Sequence[int]) -> Ar
 
 def fftn(t: Transform, x: Array, s: Any = None, axes: Any = None, norm: Any = None, forward: bool = True) -> Array:
     lengths, axes = _shape(x, s, axes)
-    result = _many(lambda *v: t.complex(*v, forward), x, lengths, axes)
+    result = _many(partial(t.complex, forward=forward), x, lengths, axes)
     return _scaled(result, lengths, norm, forward)
 
 
@@ -178,14 +178,14 @@ def rfftn(t: Transform, x: Array, s: Any = None, axes: Any = None, norm: Any = N
         result = t.to_half(x, lengths, axes)
     else:
         result = t.to_half(x, lengths[-1:], axes[-1:])
-        result = _many(lambda *v: t.complex(*v, True), result, lengths[:-1], axes[:-1])
+        result = _many(partial(t.complex, forward=True), result, lengths[:-1], axes[:-1])
     return _scaled(result, lengths, norm, True)
 
 
 def irfftn(t: Transform, x: Array, s: Any = None, axes: Any = None, norm: Any = None) -> Array:
     lengths, axes = _shape(x, s, axes, half=True)
     if len(set(axes)) < len(axes):
-        x = _many(lambda *v: t.complex(*v, False), x, lengths[:-1], axes[:-1])
+        x = _many(partial(t.complex, forward=False), x, lengths[:-1], axes[:-1])
         result = t.from_half(x, lengths[-1:], axes[-1:])
     else:
         result = t.from_half(x, lengths, axes)

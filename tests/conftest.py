@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 
@@ -45,6 +46,17 @@ def pytest_configure(config: pytest.Config) -> None:
     from blockarray.runtime.device import set_default_device
 
     set_default_device("cuda:0" if fake else device)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Skip what needs NVIDIA's libraries where a GPU is there but they are not."""
+    try:
+        return (yield)
+    except ImportError as error:
+        if item.config.getoption("--device") != "cpu" and "blockarray[cuda]" in str(error):
+            pytest.skip(str(error))
+        raise
 
 
 _FAKES = ("cuda-fake", "cuda-emulated")

@@ -25,7 +25,7 @@ def _memory(address: int, nbytes: int) -> Any:
     return (ctypes.c_uint8 * nbytes).from_address(address)
 
 
-def _elements(address: int, shape: Any, dtype: Any) -> np.ndarray:
+def _elements(address: int, shape: Any, dtype: Any) -> Any:
     """Memory as an array that is stored by columns."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     return np.ndarray(shape, dtype, _memory(address, prod(shape) * np.dtype(dtype).itemsize), order="F")
@@ -189,8 +189,7 @@ class Solver(_Library):
         self._queue(handle, tuple(space), info, work)
 
     def xsyev_batched(self, handle: int, params: int, *arguments: Any) -> None:
-        *arguments, info, count = arguments
-        vectors, uplo, n, kind, a, lda, real, w, compute, *space = arguments
+        vectors, uplo, n, kind, a, lda, real, w, compute, *space, info, count = arguments
         for i in range(count):
             at = a + i * n * n * np.dtype(_DTYPES[kind]).itemsize, lda, real, w + i * n * (4 << real)
             self.xsyevd(handle, params, vectors, uplo, n, kind, *at, compute, *space, info + 4 * i)
@@ -207,7 +206,7 @@ class Solver(_Library):
             found = np.linalg.eig(x)
             _elements(w, n, _DTYPES[kind_w])[:] = found.eigenvalues
             if right:
-                vectors = found.eigenvectors.copy()
+                vectors: Any = found.eigenvectors.copy()
                 for i in range(n):
                     if x.dtype.kind == "f" and np.imag(found.eigenvalues[i]) > 0:
                         vectors[:, i + 1] = vectors[:, i].imag
@@ -267,7 +266,7 @@ class Fourier(_Library):
         self.put(plan, work)
 
 
-def _hermitian(x: np.ndarray) -> np.ndarray:
+def _hermitian(x: Any) -> Any:
     """The matrix that an upper triangle stands for."""
     above = np.triu(x, 1)
     return above + above.conj().T + np.diag(np.diag(x).real).astype(x.dtype)
