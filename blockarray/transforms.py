@@ -201,17 +201,8 @@ def _one(function: Any) -> Any:
     return single
 
 
-def _two(function: Any) -> Any:
-    """A transform of two axes from that of several."""
-
-    def plane(t: Transform, x: Array, s: Any = None, axes: Any = (-2, -1), norm: Any = None) -> Array:
-        return function(t, x, s, axes, norm)
-
-    return plane
-
-
 fft, ifft, rfft, irfft = map(_one, (fftn, ifftn, rfftn, irfftn))
-fft2, ifft2, rfft2, irfft2 = map(_two, (fftn, ifftn, rfftn, irfftn))
+fft2, ifft2, rfft2, irfft2 = fftn, ifftn, rfftn, irfftn
 
 
 def _conjugate(x: Array) -> Array:

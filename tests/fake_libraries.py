@@ -269,7 +269,7 @@ class Fourier(_Library):
 def _hermitian(x: Any) -> Any:
     """The matrix that an upper triangle stands for."""
     above = np.triu(x, 1)
-    return above + above.conj().T + np.diag(np.diag(x).real).astype(x.dtype)
+    return above + above.conj().T + np.diag(x.diagonal().real).astype(x.dtype)
 
 
 def _lu(x: np.ndarray, pivots: np.ndarray) -> int:
