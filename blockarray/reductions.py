@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from .operands import (
     elementwise,
     reduced_axes,
 )
+from .runtime.device import CudaDevice
 
 __all__ = [
     "sum", "prod", "max", "min", "amax", "amin", "any", "all", "argmax", "argmin", "mean", "var", "std",
@@ -348,9 +349,9 @@ def _variance(
     to, wide = _mean_types(e.dtype, dtype)
     x = Array(cast(e, wide))
     count: Any = _weight(axes, e.shape) if where is True else _count(where, e.shape, axes, True)
-    blocks = _blocks(e.shape, axes) if mean is None and where is True else None
+    blocks = _blocks(x, axes) if mean is None and where is True else None
     if blocks is not None:
-        total = _deviations_by_blocks(x, axes, blocks)
+        total = _deviations_by_blocks(x, axes, *blocks)
         total = lazy(keep(total._read(), axes, e.shape)) if keepdims else total
     else:
         if mean is None:
@@ -375,39 +376,51 @@ def _square(x: Array) -> Array:
     return elementwise(TABLE["square"], x)
 
 
-#: Elements from which a variance is made of the variances of blocks of the last axis, so that each is read once; the
-#: lengths of a block, and of a row that one program holds anyway.
-_BY_BLOCKS = 1 << 20
-_BLOCK = range(64, 8193)
-_HELD = 1 << 16
+class _Blocks(NamedTuple):
+    """How large a variance must be that is made of the variances of blocks of an axis, so that each is read once."""
+
+    #: Elements from which it is.
+    least: int
+    #: Lengths of a block, and the longest axis of which a program holds all positions anyway.
+    lengths: range
+    held: int
 
 
-def _blocks(shape: Shape, axes: tuple[int, ...]) -> int | None:
-    """The length of the blocks that a large variance is made of; None where rows are held anyway, or none divides."""
-    if _size(shape) < _BY_BLOCKS or len(shape) - 1 not in axes:
+_ROW_BLOCKS = _Blocks(1 << 20, range(64, 8193), 1 << 16)
+#: Of columns, on a GPU, whose cache is left by more bytes only.
+_COLUMN_BLOCKS = _Blocks(1 << 24, range(64, 257), 1024)
+
+
+def _blocks(x: Array, axes: tuple[int, ...]) -> tuple[int, int] | None:
+    """The axis and the length of the blocks that a large variance is made of; None where it is not, or none divides."""
+    axis = builtins.max(axes, default=0)
+    of_rows = axis == x.ndim - 1
+    if not axes or not (of_rows or (isinstance(x.device, CudaDevice) and _size(x.shape[axis + 1 :]) >= 32)):
         return None
-    n = shape[-1]
-    if len(axes) > 1 and n in _BLOCK:
-        return n
-    if len(axes) == 1 and n <= _HELD:
+    least, lengths, held = _ROW_BLOCKS if of_rows else _COLUMN_BLOCKS
+    n = x.shape[axis]
+    if x.size < least or (len(axes) == 1 and n <= held):
         return None
-    return next((length for length in reversed(_BLOCK) if n % length == 0), None)
+    if len(axes) > 1 and n in lengths:
+        return axis, n
+    length = next((length for length in reversed(lengths) if n % length == 0), None)
+    return None if length is None else (axis, length)
 
 
-def _deviations_by_blocks(x: Array, axes: tuple[int, ...], length: int) -> Array:
-    """Sums of the squared deviations from the mean, from those of blocks of the last axis and the blocks' means.
+def _deviations_by_blocks(x: Array, axes: tuple[int, ...], axis: int, length: int) -> Array:
+    """Sums of the squared deviations from the mean, from those of blocks of an axis and the blocks' means.
 
     Chan, Golub and LeVeque, "Algorithms for computing the sample variance: analysis and recommendations" (1983).
     """
-    *before, n = x.shape
-    outer = axes
+    shape, n = x.shape, x.shape[axis]
+    outer, block = axes, axis
     if n == length:
-        outer = tuple([k for k in axes if k != len(before)])
+        outer = tuple([k for k in axes if k != axis])
     else:
-        x = x.reshape((*before, n // length, length))
-    last = (x.ndim - 1,)
-    mean = _divide(lazy(reduce("sum", x._read(), last, True)), length)
-    within = lazy(reduce("sum", _square(x - mean)._read(), last))
+        block = axis + 1
+        x = x.reshape((*shape[:axis], n // length, length, *shape[block:]))
+    mean = _divide(lazy(reduce("sum", x._read(), (block,), True)), length)
+    within = lazy(reduce("sum", _square(x - mean)._read(), (block,)))
     means = mean.reshape(within.shape)
     whole = _divide(lazy(reduce("sum", means._read(), outer, True)), _weight(outer, within.shape))
     return lazy(reduce("sum", (within + _square(means - whole) * float(length))._read(), outer))

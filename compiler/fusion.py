@@ -52,6 +52,9 @@ class Policy:
     max_inputs: int = 24
     #: Reductions and scans in one kernel: each is a pass over the rows.
     max_walks: int = 6
+    #: A reduction of more elements than this whose results are reduced again is a kernel of its own, so that its
+    #: programs run side by side; 0: it is not.
+    nested: int = 0
     #: Reshapes that no strides can say between a producer and the kernel's axes.
     max_reshapes: int = 2
     #: A reduction is split where fewer than `min_programs` programs would do more than this...
@@ -74,7 +77,7 @@ def gpu_policy(processors: int) -> Policy:
     """For a GPU: programs enough to fill every processor several times, and columns by the warp."""
     return Policy(
         min_programs=2 * processors, each=1 << 17, lane_block=32, split_columns=32, tall_columns=32,
-        split_programs=16 * processors, split_rows=128, target="cuda", processors=processors,
+        split_programs=16 * processors, split_rows=128, nested=1 << 20, target="cuda", processors=processors,
     )  # fmt: skip
 
 
@@ -491,6 +494,9 @@ class Partitioner:
             keep = group.parallel - at[node.attrs].axes()
         else:
             keep = group.parallel & axes_of(at)
+            size = prod(node.inputs[0].shape)
+            if 0 < policy.nested < size and size >= 16 * node.size and not axes_of(at) <= group.parallel:
+                return "reduced again: its programs run side by side"
         if prod(node.inputs[0].shape) <= policy.small and prod(group.root.shape) <= policy.small:
             return None
         programs = self._programs(node, at, keep)
