@@ -13,6 +13,7 @@ from . import cuda, debug
 from .compiler import plan
 from .compiler.expr import BUFFER, UPDATE, VIEW, Expr
 from .compiler.fusion import Policy, gpu_policy
+from .compiler.lower import shift
 from .compiler.plan import Graph, KernelStep, Plan
 from .compiler.prepare import postorder
 from .launch import Call, Launch
@@ -99,8 +100,9 @@ def scanned(roots: list[Expr], device: Device) -> Graph:
     """The graph behind roots that will be computed on a device, with the key of its plan there."""
     graph = plan.scan(roots)
     if isinstance(device, CudaDevice):
+        graph.shifted = _shifted(graph)
         graph.aligned = _aligned(graph, device)
-        graph.key = (device, graph.key, graph.aligned)
+        graph.key = (device, graph.key, graph.aligned, graph.shifted)
     return graph
 
 
@@ -131,7 +133,10 @@ def _aligned(graph: Graph, device: Device) -> frozenset[int]:
     What is elsewhere yet will be copied to memory that does.
     """
     found = []
+    beside = {i for i, k, _ in graph.shifted if i != k}
     for i, node in enumerate(graph.nodes):
+        if i in beside:
+            continue
         if node.op is BUFFER:
             buffer, offset, _ = node.attrs
             start = buffer.address if buffer.device is device else 0
@@ -140,6 +145,29 @@ def _aligned(graph: Graph, device: Device) -> frozenset[int]:
         elif node.op is UPDATE and not node.attrs[0] * node.dtype.itemsize % _ALIGNMENT:
             found.append(i)
     return frozenset(found)
+
+
+def _shifted(graph: Graph) -> tuple[tuple[int, int, int], ...]:
+    """Windows of the same memory that are shifted by a few elements along their axes, as stencils have them: pairs of
+    BUFFERs, and the elements between their beginnings.
+
+    A kernel reads what they share once, and only the first one's alignment matters.
+    """
+    windows: dict[tuple[Any, ...], list[tuple[int, int]]] = {}
+    for i, node in enumerate(graph.nodes):
+        if node.op is BUFFER:
+            buffer, offset, strides = node.attrs
+            windows.setdefault((id(buffer), node.dtype, strides), []).append((offset, i))
+    found: list[tuple[int, int, int]] = []
+    for (*_, strides), some in windows.items():
+        axes = {k: s for k, s in enumerate(strides) if s}
+        if len(some) > 1 and axes:
+            # The first one in a row.
+            lane = min(axes, key=lambda k: abs(axes[k]))
+            origin, first = min(some, key=lambda w: ((shift(w[0] - some[0][0], axes) or {}).get(lane, 0), w[0]))
+            near = [(i, first, offset - origin) for offset, i in some if shift(offset - origin, axes) is not None]
+            found += near if len(near) > 1 else []
+    return tuple(found)
 
 
 class Ready:

@@ -7,7 +7,7 @@ contiguous arrays of any rank make the same one-dimensional kernel.  Sizes, stri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -64,17 +64,29 @@ class _Walk:
     axes: list[Axis] = field(default_factory=list)
 
 
-def lower(group: Group, name: str, policy: Policy, aligned: Callable[[Expr], bool]) -> Lowered:
-    """The kernel of a group; `aligned` says of memory whether it begins at a multiple of 16 bytes."""
-    return _Lowering(group, name, policy, aligned).run()
+Origins = Mapping[Expr, tuple[Expr, int]]
+
+
+def lower(
+    group: Group, name: str, policy: Policy, aligned: Callable[[Expr], bool], origins: Origins | None = None
+) -> Lowered:
+    """The kernel of a group.
+
+    `aligned` says of memory whether it begins at a multiple of 16 bytes; `origins` of a BUFFER how many elements behind
+    another one it begins in the same memory, where that is known.
+    """
+    return _Lowering(group, name, policy, aligned, origins or {}).run()
 
 
 class _Lowering:
-    def __init__(self, group: Group, name: str, policy: Policy, aligned: Callable[[Expr], bool]) -> None:
+    def __init__(
+        self, group: Group, name: str, policy: Policy, aligned: Callable[[Expr], bool], origins: Origins
+    ) -> None:
         self.group = group
         self.policy = policy
         self.gpu = policy.target != "cpu"
         self.aligned = aligned
+        self.origins = origins
         #: Names of the parameters that are multiples of 16, which a GPU's code may rely on.
         self.multiples: list[str] = []
         self.b = Builder(name)
@@ -89,7 +101,9 @@ class _Lowering:
         self.messages: list[str] = []
         #: Checked values of index arrays, and coefficients by (form, axis).
         self.wrapped: dict[tuple[Expr, At], Value] = {}
-        self.coefficients: dict[tuple[int, Axis], Value] = {}
+        self.coefficients: dict[tuple[Any, Axis], Value] = {}
+        #: Of loads of shifted windows: the memory, its first element and the shift along each axis.
+        self.shifts: dict[tuple[Expr, At], tuple[Expr, int, dict[Axis, int]]] = {}
 
     def run(self) -> Lowered:
         self._collect()
@@ -97,6 +111,7 @@ class _Lowering:
         if self.group.product is None and self.group.root.op is not E.SCATTER:
             self._merge_axes()
         self.contraction = self._contraction()
+        self._find_windows()
         self._choose_tiles()
         self._emit()
         self._finish_args()
@@ -284,6 +299,28 @@ class _Lowering:
             and sum(x.op.cost for x, _ in inner) <= STEP_COST
         )
 
+    # -- windows ------------------------------------------------------------------------------------------------------
+    def _find_windows(self) -> None:
+        """Find loads of the same memory that differ by small shifts along axes.
+
+        They get one pointer and the same strides, by which the code of a GPU sees that they read the same elements.
+        """
+        if not self.gpu or self.contraction is not None:
+            return
+        memories: dict[Any, list[tuple[int, tuple[Expr, At]]]] = {}
+        for (what, node, at), form in self.forms.items():
+            if what == "load" and form.terms and all(isinstance(t, Axis) for t in form.terms):
+                origin, distance = self.origins.get(node, (node, 0))
+                key = origin, frozenset(form.terms.items())
+                memories.setdefault(key, []).append((distance + form.const, (node, at)))
+        for (origin, terms), loads in memories.items():
+            starts = [start for start, _ in loads]
+            base = next((start for start in starts if start == 0), min(starts))
+            for start, load in loads:
+                shifts = shift(start - base, dict(terms))
+                if shifts is not None and len(loads) > 1:
+                    self.shifts[load] = origin, base, shifts
+
     # -- grid and tiles -----------------------------------------------------------------------------------------------
     def _choose_tiles(self) -> None:
         """Set `tile` (axis -> block, or None: whole; outermost first) and `grid` (axes of one position a program)."""
@@ -292,7 +329,8 @@ class _Lowering:
             at = next(iter(self.ats[self.group.root]))
             scattered = [a for i in at if (a := i.single()) is not None]
         walks = [(w.node, w.axes) for w in self.walks]
-        space = Space(self.group, self.forms, self.axes, self.parallel, walks, self.contraction, scattered)
+        shifted = {a for _, _, shifts in self.shifts.values() for a in shifts}
+        space = Space(self.group, self.forms, self.axes, self.parallel, walks, self.contraction, scattered, shifted)
         self.tile = (gpu if self.gpu else cpu)(space, self.policy.processors)
         outer = scattered if scattered else space.ordered()[1]
         self.grid = [a for a in outer if a not in self.tile]
@@ -454,12 +492,15 @@ class _Lowering:
             elif node.op is E.IOTA:
                 found = self._index(self.forms["value", node, at])
             else:
-                found = self._load(node, self.forms["load", node, at])
+                found = self._load(node, at)
             self.values[node, at] = found
         return found
 
-    def _affine(self, form: Index) -> tuple[Value, list[Value], Extents] | None:
-        """(offset, strides, extents) of an affine access; None if it has other atoms."""
+    def _affine(self, form: Index, name: object = None) -> tuple[Value, list[Value], Extents] | None:
+        """(offset, strides, extents) of an affine access; None if it has other atoms.
+
+        Accesses of one `name` share their strides.
+        """
         if not all(isinstance(t, Axis) for t in form.terms):
             return None
         b = self.b
@@ -468,24 +509,35 @@ class _Lowering:
             c = form.terms.get(axis, 0)
             if c and (axis not in self.tile or self.tile[axis] is not None):
                 start = self.position[axis] if axis not in self.tile else self._start(axis)
-                offset = b.op("add", offset, b.op("multiply", start, self._stride_value(form, axis, c)))
+                offset = b.op("add", offset, b.op("multiply", start, self._stride_value(form, axis, c, name)))
         walked = [a for a in self.order if form.terms.get(a, 0)]
-        strides = [self._stride_value(form, a, form.terms[a]) for a in walked]
+        strides = [self._stride_value(form, a, form.terms[a], name) for a in walked]
         return offset, strides, tuple(self.names[a] for a in walked)
 
-    def _stride_value(self, form: Index, axis: Axis, c: int) -> Value:
-        key = (id(form), axis)
+    def _stride_value(self, form: Index, axis: Axis, c: int, name: object = None) -> Value:
+        key = (id(form) if name is None else name, axis)
         if key not in self.coefficients:
             self.coefficients[key] = self._coefficient(c)
             self._mark(self.coefficients[key], c)
         return self.coefficients[key]
 
-    def _load(self, node: Expr, form: Index) -> Value:
+    def _load(self, node: Expr, at: At) -> Value:
+        b, form = self.b, self.forms["load", node, at]
+        if (node, at) in self.shifts:
+            origin, base, shifts = self.shifts[node, at]
+            name = origin, base, frozenset(form.terms.items())
+            affine = self._affine(form, name)
+            assert affine is not None
+            offset, strides, extents = affine
+            for axis, n in shifts.items():
+                step = self._stride_value(form, axis, form.terms[axis], name)
+                offset = b.op("add", offset, b.op("multiply", step, b.const(n)))
+            return b.load_view(self._pointer(origin, base), offset, strides, extents)
         pointer = self._pointer(node, form.const)
         affine = self._affine(form)
         if affine is not None:
             offset, strides, extents = affine
-            return self.b.load_view(pointer, offset, strides, extents)
+            return b.load_view(pointer, offset, strides, extents)
         return self.b.load_ptr(pointer, self._index(Index(0, form.terms)))
 
     def _node(self, node: Expr, at: At) -> Value:
@@ -558,6 +610,22 @@ class _Lowering:
 
 def _reduction(node: Expr) -> Op:
     return node.attrs[0] if node.op is PARTIAL else node.op
+
+
+#: Positions that windows of the same memory are shifted by at most along an axis.
+FAR = 8
+
+
+def shift(distance: int, strides: Mapping[Any, int]) -> dict[Any, int] | None:
+    """Small numbers of steps along axes that make a distance in memory; None if it is no such shift."""
+    found: dict[Any, int] = {}
+    for axis, stride in sorted(strides.items(), key=lambda item: -abs(item[1])):
+        if stride:
+            n = round(distance / stride)
+            distance -= n * stride
+            if n:
+                found[axis] = n
+    return found if not distance and all(abs(n) <= FAR for n in found.values()) else None
 
 
 def _splittable(forms: Iterable[Index], fixed: set[Axis]) -> tuple[Axis, int] | None:

@@ -36,6 +36,8 @@ class Graph:
     donated: tuple[int, ...]
     #: On a GPU: BUFFERs and UPDATEs whose memory begins at a multiple of 16 bytes.
     aligned: frozenset[int] = frozenset()
+    #: On a GPU: (BUFFER, another one, elements from that one on) of windows that are shifted a little.
+    shifted: tuple[tuple[int, int, int], ...] = ()
 
 
 def scan(roots: list[Expr]) -> Graph:
@@ -377,6 +379,8 @@ class _Assembly:
         for n, i in self.position.items():
             if n.op in (E.UPDATE, E.HOST) and prepared.image[n].attrs is n.attrs:  # not the image of an input
                 self.source[prepared.image[n]] = i
+        #: The window that a shifted one's memory is addressed from, and its distance.
+        self.origins = {graph.nodes[i]: (graph.nodes[k], distance) for i, k, distance in graph.shifted}
         self.slot: dict[Expr, int] = {}
         self.leaves: list[tuple[int, int]] = []
         self.count = 0
@@ -431,7 +435,7 @@ class _Assembly:
 
     def _kernel(self, g: Group) -> KernelStep:
         name = _name(g)
-        lowered = lower(g, name, self.policy, self._aligned)
+        lowered = lower(g, name, self.policy, self._aligned, self.origins)
         writes = []
         for out in g.outputs:
             known = out in self.slot
@@ -455,6 +459,7 @@ class _Assembly:
             else:
                 args.append((arg.kind,))
         inputs = [x for x in g.uses if x not in g.nodes and x.op not in (E.SCALAR, E.IOTA)]
+        reads = dict.fromkeys([self._slot(y) for x in inputs for y in (x, *self.origins.get(x, ())[:1])])
         moved = sum(touched(x) for x in inputs) + sum((o.inputs[1] if o.op in WRITES else o).nbytes for o in g.outputs)
         flops = sum(n.op.cost * n.size for n in g.nodes)
         if g.product is not None:
@@ -462,7 +467,7 @@ class _Assembly:
         ops = [n.op.name for n in reversed(g.nodes)]
         return KernelStep(
             name, text(lowered.kernel), lowered.kernel, lowered.programs, lowered.serial, lowered.messages, args,
-            writes, [self._slot(x) for x in inputs], moved, flops, ops,
+            writes, list(reads), moved, flops, ops,
             [_spell(x) for x in inputs], [_spell(o) for o in g.outputs],
             [f"{_spell(n)} ({n.op.name}): {why}" for n, why in g.cuts],
             [self._slot(o) for o in g.outputs if o.op in WRITES],

@@ -39,6 +39,12 @@ GPU_TILE = 2048
 GPU_OVERLAP_TILE = 4096
 #: GPU: rows of a tile whose neighbours read the same memory, so that they find it in the nearest cache.
 GPU_OVERLAP_ROWS = 8
+#: GPU: positions that a thread takes along each of one or two axes along which windows are shifted, and the columns of
+#: such a tile.
+GPU_WINDOW_ROWS = (8, 4)
+GPU_WINDOW_COLUMNS = 512
+#: GPU: fewest columns of such a tile where rows are longer: a warp then reads whole lines of memory.
+GPU_LEAST_LANES = 128
 #: GPU: most positions of a row that a program can keep on chip.
 GPU_ROW = 1 << 16
 #: GPU: columns that a program reduces together, and the least that still fill a memory sector each; elements that it
@@ -79,6 +85,8 @@ class Space:
     contraction: tuple[Axis | None, Axis | None, Axis | None] | None
     #: The scattered value's axes in the order of its elements, for a SCATTER.
     scattered: list[Axis]
+    #: Axes along which windows of the same memory are shifted, on a GPU.
+    shifted: set[Axis]
 
     def stride(self, axis: Axis) -> int:
         return max((abs(f.terms.get(axis, 0)) for f in self.forms.values()), default=0)
@@ -224,10 +232,15 @@ def gpu(space: Space, processors: int) -> Tiles:
         return {other: SQUARE, lane: SQUARE}
     if not rest:
         return {lane: space.gpu_tile()}
+    if windows := [a for a in outer if a in space.shifted and a is not lane]:
+        rows = GPU_WINDOW_ROWS[: len(windows)][-1]
+        tile = {a: min(rows, bucket(a.size)) for a in windows[-len(GPU_WINDOW_ROWS) :]}
+        return {**tile, lane: min(GPU_WINDOW_COLUMNS, bucket(lane.size))}
     # The block that wastes least of its lanes; the largest of those that waste as much.
     size = GPU_OVERLAP_TILE if space.overlaps() else space.gpu_tile()
     most = size // GPU_OVERLAP_ROWS if space.overlaps() else size
-    columns = min((most >> k for k in range(8)), key=lambda c: (-(-lane.size // c) * c, -c))
+    least = min(GPU_LEAST_LANES, bucket(lane.size))
+    columns = min((max(least, most >> k) for k in range(8)), key=lambda c: (-(-lane.size // c) * c, -c))
     return {rest[-1]: min(size // columns, bucket(rest[-1].size)), lane: columns}
 
 

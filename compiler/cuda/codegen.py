@@ -22,7 +22,7 @@ from ..llvm.convert import Register, constant, convert, from_memory, memory_type
 from ..llvm.floats import Real
 from ..llvm.lanes import Lanes
 from ..llvm.text import Text, V
-from . import doubles, layout, lookback, reduction, runs, scan, scatter, singles, staging
+from . import doubles, layout, lookback, reduction, runs, scan, scatter, singles, staging, windows
 from .layout import Facts, is_const
 from .memory import GLOBAL, at, both, combine, i32, i64, join, load, parts, select, store
 from .target import Target
@@ -71,7 +71,10 @@ class Codegen:
         self.target = target
         self.facts = Facts(kernel)
         self.serial = layout.is_serial(kernel)
-        self.layout = layout.choose(kernel, target, self.facts)
+        #: Loads of shifted windows of the same memory.
+        self.windows = windows.find(kernel, self.facts)
+        self.layout = layout.choose(kernel, target, self.facts, self.windows)
+        self.windows = {op: w for op, w in self.windows.items() if not staging.is_crossing(self, op)}
         self.t = Text()
         if target.bf16:
             self.t.round_bfloat = self._round_bfloat
@@ -83,6 +86,8 @@ class Codegen:
         self.base: dict[str, V] = {}
         #: Whether the code being written is for programs at whose end no vector is cut.
         self.divisible = True
+        #: Whether it is for programs whose tile ends nowhere within its blocks.
+        self.whole = False
         self.loops = 0
         #: Bytes of shared memory that exchanges since the last barrier for it have taken.
         self.exchanged = 0
@@ -180,11 +185,19 @@ class Codegen:
         """The body, and another one for programs at whose end a vector is cut, if that may be."""
         t = self.t
         cuts: V | None = None
-        for dim, vector in self._vectors().items():
-            if not self.facts.divides_extent(dim, vector):
-                rest = t.bin("and", self.extents[dim], i64(vector - 1))
-                cut = t.cmp("ne", rest, i64(0))
+        # Masks of windows are dear.
+        blocks = {name: d.block or 0 for name, d in self.kernel.dims.items() if not self.layout.splits[name].looped}
+        unmasked = bool(self.windows) and len(blocks) == len(self.kernel.dims) and all(blocks.values())
+        if unmasked:
+            for dim, block in blocks.items():
+                cut = t.cmp("ne", self.extents[dim], i64(block))
                 cuts = cut if cuts is None else t.bin("or", cuts, cut)
+        else:
+            for dim, vector in self._vectors().items():
+                if not self.facts.divides_extent(dim, vector):
+                    rest = t.bin("and", self.extents[dim], i64(vector - 1))
+                    cut = t.cmp("ne", rest, i64(0))
+                    cuts = cut if cuts is None else t.bin("or", cuts, cut)
         self.divisible = True
         if cuts is None:
             self._outer(self.layout.outer)
@@ -194,6 +207,7 @@ class Codegen:
         for label in (whole, cut):
             t.label(label)
             self.divisible = label is whole
+            self.whole = unmasked and label is whole
             with self.scope():
                 self._outer(self.layout.outer)
             t.br(done)
@@ -354,7 +368,8 @@ class Codegen:
         return prod(self.layout.splits[str(e)].registers for e in extents)
 
     def _bytes(self, op: Op) -> int:
-        return dtypes.SIZE[op.result.type.dtype] * self.count(op.result.type.extents)
+        count = windows.count(self, op) if op in self.windows else self.count(op.result.type.extents)
+        return dtypes.SIZE[op.result.type.dtype] * count
 
     def _room(self, ops: Sequence[Op]) -> int:
         """Bytes of registers that are free for loads in flight, beside what the ops read that is there already."""
@@ -479,6 +494,8 @@ class Codegen:
                 reg = self.position(str(name), point[str(name)])
             case "cast":
                 reg = convert(t, self.get(op.operands[0], point), op.operands[0].type.dtype, dtype)
+            case "load_view" if op in self.windows:
+                reg = windows.element(self, op, point)
             case "load_view":
                 self._load_view(op, point)
                 return
@@ -549,6 +566,8 @@ class Codegen:
 
     def mask(self, extents: Iterable[int | str], point: Point) -> V | None:
         """Whether a point lies in the tile."""
+        if self.whole:
+            return None
         found: V | None = None
         for e in extents:
             found = both(self.t, found, self.inside(str(e), point[str(e)]))
@@ -570,14 +589,17 @@ class Codegen:
     # -- loads and stores ---------------------------------------------------------------------------------------------
     def address(self, op: Op, point: Point) -> V:
         """The address of a view's element."""
+        extents = layout.view(op)[3]
+        return self.address_of(op, [self.layout.splits[str(e)].offset(point[str(e)]) for e in extents])
+
+    def address_of(self, op: Op, positions: Sequence[int]) -> V:
+        """The address of a view's element at some positions behind the thread's first ones."""
         t = self.t
-        pointer, _, strides, extents = layout.view(op)
+        pointer, _, strides, _ = layout.view(op)
         size = dtypes.SIZE[pointer.type.dtype]
         ptr = self.memo(("base", op), lambda: self._base(op))
         fixed = 0
-        for e, s in zip(extents, strides, strict=True):
-            name = str(e)
-            offset = self.layout.splits[name].offset(point[name])
+        for offset, s in zip(positions, strides, strict=True):
             if s.op is not None and s.op.name == "const":
                 fixed += offset * s.op.attrs["value"]
             elif offset:

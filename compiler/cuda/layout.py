@@ -10,14 +10,19 @@ all threads that differ in the other dims only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
+from typing import TYPE_CHECKING
 
 from .. import dtypes, ops
 from ..draws import PER_BLOCK
 from ..ir import Kernel, Op, Value
 from . import scatter
 from .target import Target
+
+if TYPE_CHECKING:
+    from .windows import Windows
 
 #: Bytes of the widest access.
 WIDE = 16
@@ -32,6 +37,8 @@ WALKING = 256
 #: Threads of a block whose time goes to functions of doubles, in additions an element, from so many on: they take
 #: twice the registers, and more small blocks than large ones fit.
 COMPUTING, HEAVY = 128, 20
+#: Bytes of columns that are walked again that a thread holds.
+COLUMN_BYTES = 128
 #: Elements of four bytes that a thread holds at most.
 REGISTERS = 32
 ACROSS = frozenset(("reduce", "argreduce", "scan"))
@@ -145,6 +152,10 @@ class Facts:
         step = gcd(self.multiple(offset), *(self.multiple(s) for e, s in zip(extents, strides) if e != lane))
         return max(1, min(WIDE // size, step))
 
+    def widest(self, op: Op) -> int:
+        """Elements along any dim that a view can access at once."""
+        return max(self.width(op, str(e)) for e in view(op)[3])
+
 
 def view(op: Op) -> tuple[Value, Value, tuple[Value, ...], tuple[int | str, ...]]:
     """(pointer, offset, strides, extents) of a load_view or store_view."""
@@ -237,11 +248,16 @@ def in_order(kernel: Kernel) -> Layout:
     return Layout(splits, extents[-1] if extents else None, frozenset(kernel.dims), 32, scatter.THREADS)
 
 
-def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
-    """The layout of a kernel."""
+def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Windows]) -> Layout:
+    """The layout of a kernel.
+
+    Along dims other than the lane that windows are shifted along, a thread holds all positions.
+    """
     if is_serial(kernel):
         return in_order(kernel)
-    views = [op for op in kernel.walk() if op.name in VIEWS]
+    # Windows that can be loaded in wide accesses are read once, however many there are.
+    shared = {op for op, w in windows.items() if op is not w.origin and facts.widest(w.origin) > 1}
+    views = [op for op in kernel.walk() if op.name in VIEWS and op not in shared]
     walked = _walked(kernel)
     sizes = {name: bucket(kernel, name) for name in kernel.dims}
     lane = _lane(kernel, views)
@@ -261,7 +277,12 @@ def choose(kernel: Kernel, target: Target, facts: Facts) -> Layout:
     several = _passes(kernel, walked) > 1
     goes_on = any(op.name == "scan" and op.attrs.get("across") for op in kernel.walk())
     goal = max(vector, min(16, (64 if walked else 32) // width))
+    if several and lane not in walked:
+        # Threads of a column join in shared memory.
+        goal = max(goal, COLUMN_BYTES // width)
     limit = REGISTERS * 4 // max(4, width)
+    shifted = {name for w in windows.values() for name in w.shifted}
+    goal = max(goal, min(limit, vector * prod(sizes[name] or 1 for name in shifted if name != lane)))
     bounded = 1
     for size in sizes.values():
         bounded *= size or 1

@@ -125,6 +125,49 @@ def mixed(n: int = 5001) -> Case:
     return m.case(1e-14)
 
 
+#: Shifts from the first position that has all neighbours.
+CROSS = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))
+SQUARE = tuple((i, j) for i in (-1, 0, 1) for j in (-1, 0, 1))
+ALONG = ((0,), (1,), (-2,))
+FACES = ((0, 0, 0), *(tuple(s if a == b else 0 for b in range(3)) for a in range(3) for s in (-1, 1)))
+
+
+def windows(
+    shifts: Sequence[Sequence[int]], sizes: Sequence[int], blocks: Sequence[int], dtype: str = "f32", **kind: bool
+) -> Case:
+    """The sum of shifted windows of the same memory, that of the position with no shift twice."""
+    m = Make("windows", **kind)
+    b = m.b
+    margin = [max(abs(s[k]) for s in shifts) for k in range(len(sizes))]
+    full = [n + 2 * w for n, w in zip(sizes, margin, strict=True)]
+    x, out = m.array(dtype, int(np.prod(full))), m.array(dtype, int(np.prod(sizes)))
+    dims = [m.blocked(f"d{k}", m.size(n), block) for k, (n, block) in enumerate(zip(sizes, blocks, strict=True))]
+
+    starts = [b.dim_start(d) for d in dims]
+
+    def strides(extents: Sequence[int]) -> list[Value]:
+        return [m.size(int(np.prod(extents[k + 1 :]))) for k in range(len(extents) - 1)] + [b.const(1)]
+
+    def offset(steps: Sequence[Value], shift: Sequence[int]) -> Value:
+        total = b.const(0)
+        for start, step in zip(starts, steps, strict=True):
+            total = b.op("add", total, b.op("multiply", start, step))
+        for n, step in zip(shift, steps, strict=True):
+            total = b.op("add", total, b.op("multiply", step, b.const(n)))
+        return total
+
+    of_x, of_out = strides(full), strides(sizes)
+    parts = [
+        b.load_view(x, offset(of_x, [s + w for s, w in zip(shift, margin, strict=True)]), of_x, tuple(dims))
+        for shift in (shifts[0], *shifts)
+    ]
+    total = parts[0]
+    for part in parts[1:]:
+        total = b.op("add", total, part)
+    b.store_view(total, out, offset(of_out, [0] * len(sizes)), of_out)
+    return m.case(4 * tolerance(dtype), 4 * tolerance(dtype))
+
+
 def planes(sizes: Sequence[int] = (3, 37, 130), dtype: str = "f32", blocks: tuple[int, int] = (8, 256)) -> Case:
     """x[k, i, j] * w[j] + v[i], of rows with a pitch; the last grid axis is fastest; one operand in steps of 2."""
     m = Make("planes")
@@ -495,6 +538,14 @@ CASES: dict[str, Callable[[], Case]] = {
     "planes": planes,
     "planes aligned": lambda: planes((2, 64, 250)),
     "planes f16": lambda: planes((2, 33, 64), "f32", (32, 64)),
+    "windows": lambda: windows(CROSS, (37, 130), (8, 64)),
+    "windows whole": lambda: windows(CROSS, (16, 128), (8, 64)),
+    "windows misaligned": lambda: windows(CROSS, (17, 100), (8, 64), aligned=False),
+    "windows square": lambda: windows(SQUARE, (20, 254), (8, 128), "f64"),
+    "windows of rows": lambda: windows(((0, 0), (2, 0), (-1, 0)), (33, 160), (8, 128), "bf16"),
+    "windows of planes": lambda: windows(FACES, (5, 7, 100), (4, 4, 64)),
+    **{f"windows along {d}": lambda d=d: windows(ALONG, (3001,), (1024,), d) for d in ("f32", "i8", "c64")},
+    "windows along whole": lambda: windows(ALONG, (2048,), (1024,)),
     "positions": positions,
     "gather": gather,
     "gather bad": lambda: gather(bad=True),
@@ -588,6 +639,7 @@ TIMED: dict[str, Callable[[], Case]] = {
     "chain bf16": lambda: chain("bf16", 1 << 27),
     "chain f16": lambda: chain("f16", 1 << 27),
     "chain f64": lambda: chain("f64", 1 << 25),
+    "windows": lambda: windows(CROSS, (8190, 8190), (8, 256)),
     "chain i8": lambda: chain("i8", 1 << 27),
     "transpose f32": lambda: transpose(8192, 8192),
     "transpose bf16": lambda: transpose(8192, 8192, "bf16"),

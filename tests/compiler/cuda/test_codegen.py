@@ -67,11 +67,21 @@ WIDE = {
     "layernorm bf16 8000": ("ld.global.v4.b32", "st.global.v4.b32"),
     "columns aligned": ("ld.global.v4.b32",),
     "transpose whole": ("ld.global.v4.b32", "st.global.v4.b32"),
+    "windows of rows": ("ld.global.v4.b32", "st.global.v4.b32"),
+    "windows along whole": ("ld.global.v4.b32", "st.global.v4.b32"),
     "argmax 5000": (),
     "gather": (),
     "cumsum 4096": ("ld.global.v4.b32", "st.global.v4.b32"),
     "cumsum long whole": ("ld.global.v4.b32", "st.global.v4.b32"),
 }
+
+
+def test_what_windows_share_is_loaded_once() -> None:
+    case = kernels.windows(kernels.CROSS, (16, 128), (8, 64))
+    whole, cut = re.split(r"^cut\d*:", cuda.generate(case.kernel, TARGET).text, flags=re.MULTILINE)
+    # Ten rows of the column in the middle, eight of each beside it.
+    assert len(re.findall(r"load i32, ptr addrspace\(1\)", whole)) == 26
+    assert len(re.findall(r"ld\.global\.b32", cut)) == 26
 
 
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="no ptxas")
