@@ -1,6 +1,7 @@
 # make demo     the demonstration: one program, run with NumPy and with blockarray
 # make test     the tests                     (make test ARGS="-k softmax -x" passes ARGS to pytest)
 # make test-gpu the tests with all arrays on this machine's GPU (as `python3 -m pytest tests --device cuda`)
+# make sanitize the kernels, on this machine's GPU, under compute-sanitizer (of the CUDA toolkit)
 # make lint     ruff and pyright
 # make bench    the benchmarks, against NumPy and whichever peers are installed
 #
@@ -10,7 +11,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test test-gpu lint bench clean
+.PHONY: demo test test-gpu sanitize lint bench clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/digits.py $(ARGS)
@@ -20,6 +21,9 @@ test: .venv/.test
 
 test-gpu: .venv/.test .venv/.cuda
 	$(BIN)/python -m pytest tests --device cuda $(ARGS)
+
+sanitize: .venv/.test .venv/.cuda
+	$(BIN)/python tests/sanitize.py $(ARGS)
 
 lint: .venv/.lint .venv/.test .venv/.demo
 	$(BIN)/ruff check .

@@ -148,13 +148,17 @@ def _events() -> tuple[Any, Any]:
 def seconds(run: Callable[[], object], stream: int, count: int | None = None) -> float:
     """The device's time for one call of a function that queues work on a stream, the mean over a burst of calls."""
     start, end = _events()
-    began = time.perf_counter()
-    for _ in range(3):
-        run()
-    queued = (time.perf_counter() - began) / 3
-    synchronize()
-    once = (time.perf_counter() - began) / 3
-    count = count or max(3, min(MOST, int(BURST / once)))
+    once, queued = BURST, 0.0
+    for warm in (1, 4):
+        if warm == 1 or once < BURST / 4:
+            synchronize()
+            began = time.perf_counter()
+            for _ in range(warm):
+                run()
+            queued = (time.perf_counter() - began) / warm
+            synchronize()
+            once = (time.perf_counter() - began) / warm
+    count = count or max(2, min(MOST, int(BURST / once)))
     if once < 2 * queued:
         launch("spin", 1, 1, stream, int(1e9 * min(LONGEST, 1.5 * queued * count + 1e-4)))
     call(driver.cuEventRecord, start, stream)

@@ -55,7 +55,7 @@ class Section:
 
 
 def duration(seconds: float, spread: float | None = None) -> str:
-    unit, scale = ("us", 1e6) if seconds < 1e-4 else ("ms", 1e3) if seconds < 1 else ("s", 1)
+    unit, scale = ("us", 1e6) if seconds < 1e-3 else ("ms", 1e3) if seconds < 1 else ("s", 1)
 
     def digits(x: float) -> str:
         return f"{x:.0f}" if x >= 100 else f"{x:.1f}" if x >= 10 else f"{x:.2f}"
@@ -222,14 +222,14 @@ def load(path: Path, rows: Callable[[str], list[Row]]) -> list[Section]:
     return sections
 
 
-def merged(before: list[Section], after: list[Section]) -> list[Section]:
-    """Sections of two runs, rows of the later one in place of the earlier one's."""
+def merged(before: list[Section], after: list[Section], rows: Callable[[str], list[Row]]) -> list[Section]:
+    """Sections of two runs, rows of the later one in place of the earlier one's, in the order of `rows`."""
     places: dict[Any, Section] = {(section.device, section.threads): section for section in before}
     for section in after:
         old = places.get((section.device, section.threads))
         if old is not None:
             section.cells = old.cells | section.cells
-            section.rows = list({row.name: row for row in (*old.rows, *section.rows)}.values())
+            section.rows = [row for row in rows(section.device) if row.name in section.cells]
             section.versions = old.versions | section.versions
             section.limits = {name: max(value, old.limits.get(name, 0)) for name, value in section.limits.items()}
         places[section.device, section.threads] = section

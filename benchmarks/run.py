@@ -233,7 +233,7 @@ def main() -> None:
         sections = [run_threads(args, n, selected) for n in counts]
     if args.save:
         if args.append and args.save.exists():
-            sections = report.merged(report.load(args.save, rows), sections)
+            sections = report.merged(report.load(args.save, rows), sections, rows)
         report.save(args.save, sections)
     host = [] if args.no_host_cost else host_costs()
     text = report.markdown(host_machine, datetime.date.today(), sections, host)

@@ -1,4 +1,4 @@
-"""Fourier transforms, which a library computes on the host."""
+"""Fourier transforms, which a library computes: NumPy or, on a GPU, cuFFT."""
 
 from __future__ import annotations
 
@@ -7,20 +7,29 @@ from typing import Any, Literal
 
 import numpy as np
 
+from . import transforms
 from .array import Array
 from .creation import asarray
 from .dtypes import canonical
 from .host import at_once
-from .operands import as_array
+from .manipulation import roll
+from .operands import as_array, axis_tuple
+from .solvers import place
 
 Norm = Literal["backward", "ortho", "forward"] | None
 
 
-def _one(name: str) -> Any:
-    transform = getattr(np.fft, name)
+def _transformed(name: str, x: Any, *arguments: Any) -> Array:
+    a = as_array(x)
+    gpu = place(f"fft.{name}", a)
+    if gpu is not None and a.ndim:
+        return getattr(transforms, name)(transforms.Transform(f"fft.{name}", gpu), a, *arguments)
+    return at_once(f"fft.{name}", getattr(np.fft, name), (a,), *arguments)
 
+
+def _one(name: str) -> Any:
     def function(x: Any, /, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Array:
-        return at_once(f"fft.{name}", transform, (as_array(x),), n, axis, norm)
+        return _transformed(name, x, n, axis, norm)
 
     return _named(
         function,
@@ -32,12 +41,10 @@ def _one(name: str) -> Any:
 
 
 def _several(name: str, every: Sequence[int] | None = None) -> Any:
-    transform = getattr(np.fft, name)
-
     def function(
         x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = every, norm: Norm = "backward"
     ) -> Array:
-        return at_once(f"fft.{name}", transform, (as_array(x),), s, axes, norm)
+        return _transformed(name, x, s, axes, norm)
 
     return _named(
         function,
@@ -48,11 +55,11 @@ def _several(name: str, every: Sequence[int] | None = None) -> Any:
     )
 
 
-def _shift(name: str) -> Any:
-    shift = getattr(np.fft, name)
-
+def _shift(name: str, sign: int) -> Any:
     def function(x: Any, /, axes: int | Sequence[int] | None = None) -> Array:
-        return at_once(f"fft.{name}", shift, (as_array(x),), axes)
+        a = as_array(x)
+        shifted = axis_tuple(axes, a.ndim)
+        return roll(a, tuple([sign * (a.shape[k] // 2) for k in shifted]), shifted)
 
     return _named(function, name, "axes : int or sequence of int, optional", norm=False)
 
@@ -95,8 +102,8 @@ fft2 = _several("fft2", (-2, -1))
 ifft2 = _several("ifft2", (-2, -1))
 rfft2 = _several("rfft2", (-2, -1))
 irfft2 = _several("irfft2", (-2, -1))
-fftshift = _shift("fftshift")
-ifftshift = _shift("ifftshift")
+fftshift = _shift("fftshift", 1)
+ifftshift = _shift("ifftshift", -1)
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Array:

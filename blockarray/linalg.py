@@ -1,16 +1,17 @@
-"""The linalg namespace: products, and the functions of linear algebra that a library computes on the host."""
+"""The linalg namespace: products, and what a library computes: NumPy or, on a GPU, cuSOLVER."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from . import manipulation, products
+from . import manipulation, products, solvers
 from .array import Array
 from .compiler.ops import TABLE
 from .dtypes import real_type, result_type
-from .elementwise import cast_to
+from .elementwise import cast_to, where
 from .host import at_once, call
 from .manipulation import broadcast_to, expand_dims, matrix_transpose, moveaxis
 from .operands import as_array, axis_tuple, broadcast_shapes, elementwise
@@ -64,6 +65,8 @@ def inv(x: Any, /) -> Array:
     """Inverse of square matrices."""
     a = _inexact(x)
     _square(a)
+    if gpu := solvers.place("linalg.inv", a):
+        return solvers.inv("linalg.inv", gpu, a)
     return call("linalg.inv", np.linalg.inv, (a,), a.shape, a.dtype)
 
 
@@ -71,6 +74,8 @@ def det(x: Any, /) -> Array:
     """Determinant of square matrices."""
     a = _inexact(x)
     _square(a)
+    if gpu := solvers.place("linalg.det", a):
+        return solvers.det("linalg.det", gpu, a)
     return call("linalg.det", np.linalg.det, (a,), a.shape[:-2], a.dtype)
 
 
@@ -85,21 +90,48 @@ def solve(x1: Any, x2: Any, /) -> Array:
     shape = b.shape if column else (*broadcast_shapes(a.shape[:-2], b.shape[:-2]), *b.shape[-2:])
     if column:
         shape = (*a.shape[:-2], b.shape[0])
-    return call("linalg.solve", np.linalg.solve, (cast_to(a, to), cast_to(b, to)), shape, to)
+    a, b = cast_to(a, to), cast_to(b, to)
+    if gpu := solvers.place("linalg.solve", a, b):
+        right = b[:, None] if column else b
+        lead = shape[:-1] if column else shape[:-2]
+        a, right = (broadcast_to(v, (*lead, *v.shape[-2:])) for v in (a, right))
+        result = solvers.solve("linalg.solve", gpu, a, right)
+        return result[..., 0] if column else result
+    return call("linalg.solve", np.linalg.solve, (a, b), shape, to)
 
 
 def cholesky(x: Any, /, *, upper: bool = False) -> Array:
     """Cholesky factor of positive definite matrices."""
     a = _inexact(x)
     _square(a)
-    result = call("linalg.cholesky", np.linalg.cholesky, (a,), a.shape, a.dtype)
+    if gpu := solvers.place("linalg.cholesky", a):
+        result = solvers.cholesky("linalg.cholesky", gpu, a)
+    else:
+        result = call("linalg.cholesky", np.linalg.cholesky, (a,), a.shape, a.dtype)
     return elementwise(TABLE["conjugate"], matrix_transpose(result)) if upper else result
 
 
 def pinv(x: Any, /, *, rtol: Any = None) -> Array:
     """Pseudo-inverse of matrices; computed at once."""
     a = _inexact(x)
-    return at_once("linalg.pinv", lambda m: np.linalg.pinv(m, rtol=_plain(rtol)), (a,))
+    if not solvers.place("linalg.pinv", a):
+        return at_once("linalg.pinv", lambda m: np.linalg.pinv(m, rtol=_plain(rtol)), (a,))
+    u, s, vh = svd(a, full_matrices=False)
+    kept = s > _tolerance(a, s, rtol)[..., None]
+    inverse = where(kept, 1 / where(kept, s, 1), 0)
+    return matmul(_adjoint(vh), inverse[..., None] * _adjoint(u))
+
+
+def _adjoint(a: Array) -> Array:
+    transposed = matrix_transpose(a)
+    return elementwise(TABLE["conjugate"], transposed) if a.dtype.kind == "c" else transposed
+
+
+def _tolerance(a: Array, s: Array, rtol: Any) -> Array:
+    """How small a singular value counts as zero."""
+    if rtol is None:
+        rtol = max(a.shape[-2:]) * np.finfo(a.dtype).eps
+    return s[..., 0] * as_array(rtol).astype(s.dtype)
 
 
 def _plain(x: Any) -> Any:
@@ -108,30 +140,59 @@ def _plain(x: Any) -> Any:
 
 def qr(x: Any, /, *, mode: Any = "reduced") -> Any:
     """Orthogonal and triangular factor; computed at once."""
-    return at_once("linalg.qr", lambda m: np.linalg.qr(m, mode), (_inexact(x),))
+    a = _inexact(x)
+    gpu = solvers.place("linalg.qr", a)
+    if gpu is None or a.ndim < 2 or mode not in ("reduced", "complete", "r", "raw"):
+        return at_once("linalg.qr", lambda m: np.linalg.qr(m, mode), (a,))
+    result = solvers.qr("linalg.qr", gpu, a, mode)
+    return result if mode in ("r", "raw") else _named("qr", result)
+
+
+@cache
+def _result(function: str) -> Any:
+    """NumPy's named tuple for the results of a function."""
+    return type(getattr(np.linalg, function)(np.ones((1, 1))))
+
+
+def _named(function: str, results: Any) -> Any:
+    return _result(function)(*results)
 
 
 def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     """Singular value decomposition; computed at once."""
-    return at_once("linalg.svd", lambda m: np.linalg.svd(m, full_matrices, compute_uv), (_inexact(x),))
+    a = _inexact(x)
+    gpu = solvers.place("linalg.svd", a)
+    if gpu is None or a.ndim < 2:
+        return at_once("linalg.svd", lambda m: np.linalg.svd(m, full_matrices, compute_uv), (a,))
+    return _named("svd", solvers.svd("linalg.svd", gpu, a, full_matrices)) if compute_uv else svdvals(a)
 
 
 def svdvals(x: Any, /) -> Array:
     """Singular values, the largest first."""
     a = _inexact(x)
+    if a.ndim < 2:
+        raise np.linalg.LinAlgError(f"{a.ndim}-dimensional array given. Array must be at least two-dimensional")
+    if gpu := solvers.place("linalg.svdvals", a):
+        return solvers.svdvals("linalg.svdvals", gpu, a)
     shape = (*a.shape[:-2], min(a.shape[-2:]))
     return call("linalg.svdvals", np.linalg.svdvals, (a,), shape, real_type(a.dtype))
 
 
 def eigh(x: Any, /) -> Any:
     """Eigenvalues and eigenvectors of Hermitian matrices; computed at once."""
-    return at_once("linalg.eigh", np.linalg.eigh, (_inexact(x),))
+    a = _inexact(x)
+    _square(a)
+    if gpu := solvers.place("linalg.eigh", a):
+        return _named("eigh", solvers.eigh("linalg.eigh", gpu, a))
+    return at_once("linalg.eigh", np.linalg.eigh, (a,))
 
 
 def eigvalsh(x: Any, /) -> Array:
     """Eigenvalues of Hermitian matrices."""
     a = _inexact(x)
     _square(a)
+    if gpu := solvers.place("linalg.eigvalsh", a):
+        return solvers.eigh("linalg.eigvalsh", gpu, a, vectors=False)[0]
     return call("linalg.eigvalsh", np.linalg.eigvalsh, (a,), a.shape[:-1], real_type(a.dtype))
 
 
@@ -142,6 +203,9 @@ def _complex(values: Any, dtype: np.dtype) -> Any:
 def eig(x: Any, /) -> Any:
     """Eigenvalues and eigenvectors of square matrices, complex; computed at once."""
     a = _inexact(x)
+    _square(a)
+    if gpu := _general("linalg.eig", a):
+        return _named("eig", solvers.eig("linalg.eig", gpu, a))
 
     def run(m: np.ndarray) -> Any:
         result = np.linalg.eig(m)
@@ -152,23 +216,57 @@ def eig(x: Any, /) -> Any:
 
 def eigvals(x: Any, /) -> Array:
     """Eigenvalues of square matrices, complex; computed at once."""
-    return at_once("linalg.eigvals", lambda m: _complex(np.linalg.eigvals(m), m.dtype), (_inexact(x),))
+    a = _inexact(x)
+    _square(a)
+    if gpu := _general("linalg.eigvals", a):
+        return solvers.eig("linalg.eigvals", gpu, a, vectors=False)[0]
+    return at_once("linalg.eigvals", lambda m: _complex(np.linalg.eigvals(m), m.dtype), (a,))
+
+
+def _general(name: str, a: Array) -> Any:
+    """The GPU that computes eigenvalues of matrices that are not Hermitian, which older libraries cannot."""
+    gpu = solvers.place(name, a)
+    if gpu is None or not solvers.solver(gpu).general:
+        return None
+    if not elementwise(TABLE["isfinite"], a).all():
+        raise np.linalg.LinAlgError("Array must not contain infs or NaNs")
+    return gpu
 
 
 def slogdet(x: Any, /) -> Any:
     """Sign and logarithm of the absolute determinant; computed at once."""
-    return at_once("linalg.slogdet", np.linalg.slogdet, (_inexact(x),))
+    a = _inexact(x)
+    _square(a)
+    if gpu := solvers.place("linalg.slogdet", a):
+        return _named("slogdet", solvers.slogdet("linalg.slogdet", gpu, a))
+    return at_once("linalg.slogdet", np.linalg.slogdet, (a,))
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     """Least-squares solution; computed at once."""
-    return at_once("linalg.lstsq", lambda m, v: np.linalg.lstsq(m, v, rcond), (_inexact(a), _inexact(b)))
+    x, y = _inexact(a), _inexact(b)
+    if not solvers.place("linalg.lstsq", x, y) or x.ndim != 2 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0]:
+        return at_once("linalg.lstsq", lambda m, v: np.linalg.lstsq(m, v, rcond), (x, y))
+    to = result_type(x.dtype, y.dtype)
+    x, y = cast_to(x, to), cast_to(y, to)
+    (m, n), right = x.shape, y[:, None] if y.ndim == 1 else y
+    u, s, vh = svd(x, full_matrices=False)
+    kept = s > _tolerance(x, s, None if rcond is None or rcond < 0 else rcond)
+    solution = matmul(_adjoint(vh), where(kept, 1 / where(kept, s, 1), 0)[:, None] * matmul(_adjoint(u), right))
+    rank = int(kept.sum())
+    residuals = abs(right - matmul(x, solution)) ** 2
+    residuals = residuals.sum(axis=0) if rank == n < m else residuals[:0, 0]
+    return solution[:, 0] if y.ndim == 1 else solution, residuals, rank, s
 
 
 def matrix_rank(x: Any, /, *, rtol: Any = None) -> Array:
     """Number of singular values above a tolerance; computed at once."""
+    a = _inexact(x)
+    if a.ndim >= 2 and solvers.place("linalg.matrix_rank", a):
+        s = svdvals(a)
+        return (s > _tolerance(a, s, rtol)[..., None]).sum(axis=-1)
     rank = lambda m: np.asarray(np.linalg.matrix_rank(m, rtol=_plain(rtol)))
-    return at_once("linalg.matrix_rank", rank, (_inexact(x),))
+    return at_once("linalg.matrix_rank", rank, (a,))
 
 
 def matrix_power(x: Any, n: int, /) -> Array:

@@ -6,12 +6,17 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 
 # Kernels are cached on disk: a session starts with an empty folder of its own, so that no test passes on the code of an
-# earlier checkout and compile counts are true.
-if "BLOCKARRAY_CACHE_DIR" not in os.environ:
+# earlier checkout and compile counts are true.  So does each process that shares a session's tests (pytest-xdist).
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["BLOCKARRAY_CACHE_DIR"] = os.path.join(
+        os.environ["BLOCKARRAY_CACHE_DIR"], os.environ["PYTEST_XDIST_WORKER"]
+    )
+elif "BLOCKARRAY_CACHE_DIR" not in os.environ:
     _cache = tempfile.mkdtemp(prefix="blockarray-test-cache-")
     os.environ["BLOCKARRAY_CACHE_DIR"] = _cache
     _owner = os.getpid()
@@ -41,6 +46,17 @@ def pytest_configure(config: pytest.Config) -> None:
     from blockarray.runtime.device import set_default_device
 
     set_default_device("cuda:0" if fake else device)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Skip what needs NVIDIA's libraries where a GPU is there but they are not."""
+    try:
+        return (yield)
+    except ImportError as error:
+        if item.config.getoption("--device") != "cpu" and "blockarray[cuda]" in str(error):
+            pytest.skip(str(error))
+        raise
 
 
 _FAKES = ("cuda-fake", "cuda-emulated")

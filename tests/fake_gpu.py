@@ -22,8 +22,9 @@ from blockarray.compiler import dtypes, interpreter, parser
 from blockarray.compiler.ir import Kernel, Value
 from blockarray.compiler.printer import text
 from blockarray.runtime import device
-from blockarray.runtime.cuda import copies, driver, launch, memory, words
+from blockarray.runtime.cuda import copies, driver, launch, libraries, memory, words
 from blockarray.runtime.device import Device
+from tests import fake_libraries
 from tests.compiler.cuda import gpu_emulator, ptx_machine
 from tests.runtime.cuda.fake import FakeDriver
 
@@ -209,6 +210,7 @@ def install(devices: int = 2, emulate: bool = False) -> InterpretingDriver:
     driver._several = devices > 1
     compiler = _Emulated if emulate else _Interpreted
     kernels._cuda = lambda capability: kernels._Backend(compiler, compiler, launch.load)  # type: ignore[assignment]
+    libraries.binding = fake_libraries.modules().__getitem__
     if emulate:
         # Blocks end where their buffers do.
         memory.size_class = lambda nbytes: max(nbytes, 1)  # type: ignore[assignment]
@@ -218,7 +220,7 @@ def install(devices: int = 2, emulate: bool = False) -> InterpretingDriver:
 #: Modules' variables that `install` replaces, and tables of what belongs to a driver.
 _REPLACED = (
     (driver, "api"), (driver, "_missing"), (driver, "_several"), (driver, "_local"), (kernels, "_cuda"),
-    (device, "_chosen"), (memory, "size_class"),
+    (device, "_chosen"), (memory, "size_class"), (libraries, "binding"),
 )  # fmt: skip
 _TABLES = words._arenas, driver._contexts, Device._known, flush._plans, kernels._loaded, checks.used, checks._waiting
 _CACHES = driver.properties, driver._usable, copies._connect, flush.policy

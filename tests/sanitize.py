@@ -3,13 +3,15 @@
     python tests/sanitize.py [--tools memcheck,racecheck] [--subjects programs] [--seconds 60]
 
 The subjects, each under each tool in a process of its own, all at once: `kernels` (the checked cases of
-tests/compiler/cuda/bringup.py), `routines` (small cases of bringup_sort.py) and `programs` (array code, through the
-whole library).  Prints what each tool said at last; the exit status is the number of runs that were not clean.
+tests/compiler/cuda/bringup.py, and products), `routines` (small cases of bringup_sort.py), `programs` (array code,
+through the whole library, then random programs) and `faults` (kernels that are wrong: each tool must find its own).
+Prints what each tool said at last; the exit status is the number of runs that were not as they should be.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib.util
 import os
 import shutil
@@ -28,9 +30,13 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-SUBJECTS = ("programs", "kernels", "routines")
+SUBJECTS = ("programs", "kernels", "routines", "faults")
 #: Sorts of more elements than this take a tool too long.
 SMALL = 70_000
+#: What a tool's process ends with when it found something.
+FOUND = 3
+#: How many random programs.
+RANDOM = 100
 
 
 # -- array code -------------------------------------------------------------------------------------------------------
@@ -138,7 +144,14 @@ def run_programs(end: float) -> str:
         done += 1
     for draw in random_draws(ba):
         assert np.isfinite(np.asarray(draw)).all()
-    return f"{done} programs and the draws"
+    from tests.fuzz import programs as fuzz
+
+    seeds = 0
+    while seeds < RANDOM and time.monotonic() < end:
+        for x in fuzz.execute(fuzz.make(seeds, length=12, numpys=True), ba, ba.evaluate).values():
+            np.asarray(x)
+        seeds += 1
+    return f"{done} programs, the draws and {seeds} random programs"
 
 
 def allocate_directly() -> None:
@@ -182,10 +195,13 @@ def module(name: str) -> ModuleType:
 
 def run_kernels(end: float) -> str:
     bringup = module("bringup")
+    from tests.compiler.cuda import gpu_products
+
     target, done = bringup.start(), 0
-    for name, make in bringup.kernels.CASES.items():
+    cases = bringup.kernels.CASES | gpu_products.CASES
+    for name, make in cases.items():
         if time.monotonic() > end:
-            return f"out of time after {done} of {len(bringup.kernels.CASES)} kernels"
+            return f"out of time after {done} of {len(cases)} kernels"
         case = make()
         if sum(a.nbytes for a in case.args if isinstance(a, np.ndarray)) > 4 << 20:
             continue
@@ -218,6 +234,68 @@ def run_routines(end: float) -> str:
     return f"{done} cases of routines"
 
 
+FAULTS = b"""
+.version 7.4
+.target sm_80
+.address_size 64
+
+.visible .entry memcheck(.param .u64 memory) {  // writes beyond the memory
+    .reg .u64 %a;
+    ld.param.u64 %a, [memory];
+    st.global.u32 [%a+1024], 1;
+    ret;
+}
+
+.visible .entry racecheck(.param .u64 memory) {  // no barrier between a warp's write and another's read
+    .shared .align 4 .b8 word[4];
+    .reg .u64 %a;
+    .reg .u32 %t, %v;
+    .reg .pred %p;
+    ld.param.u64 %a, [memory];
+    mov.u32 %t, %tid.x;
+    setp.eq.u32 %p, %t, 0;
+    @%p st.shared.u32 [word], %t;
+    ld.shared.u32 %v, [word];
+    setp.eq.u32 %p, %t, 40;
+    @%p st.global.u32 [%a], %v;
+    ret;
+}
+
+.visible .entry initcheck(.param .u64 memory) {  // reads what nobody wrote
+    .reg .u64 %a;
+    .reg .u32 %v;
+    ld.param.u64 %a, [memory];
+    ld.global.u32 %v, [%a];
+    add.u32 %v, %v, 1;
+    st.global.u32 [%a+4], %v;
+    ret;
+}
+
+.visible .entry synccheck(.param .u64 memory) {  // a barrier that part of a warp comes to
+    .reg .u32 %t;
+    .reg .pred %p;
+    mov.u32 %t, %tid.x;
+    setp.lt.u32 %p, %t, 5;
+    @!%p bra end;
+    bar.sync 0;
+end:
+    ret;
+}
+"""
+
+
+def run_faults(tool: str) -> str:
+    bringup = module("bringup")
+    bringup.start()
+    driver, call = bringup.driver, bringup.call
+    function = call(driver.cuModuleGetFunction, call(driver.cuModuleLoadData, FAULTS + b"\0"), tool.encode())
+    memory = int(call(driver.cuMemAlloc, 1024))
+    arguments = ((memory,), (ctypes.c_uint64,))
+    call(driver.cuLaunchKernel, function, 1, 1, 1, 64, 1, 1, 0, 0, arguments, 0)
+    driver.cuCtxSynchronize()  # an error here is a find
+    return f"the kernel that {tool} is to find fault with"
+
+
 # -- the tools --------------------------------------------------------------------------------------------------------
 def sanitizer() -> str:
     found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
@@ -227,8 +305,28 @@ def sanitizer() -> str:
 
 
 def start(tool: str, subject: str, seconds: float, folder: Path) -> tuple[str, subprocess.Popen[str], Path]:
-    options = ["--tool", tool, "--error-exitcode", "3", "--target-processes", "application-only", "--print-limit", "5"]
-    command = [sanitizer(), *options, sys.executable, __file__, "--run", subject, "--seconds", str(seconds)]
+    options = [
+        "--tool",
+        tool,
+        "--error-exitcode",
+        str(FOUND),
+        "--target-processes",
+        "application-only",
+        "--print-limit",
+        "5",
+    ]
+    command = [
+        sanitizer(),
+        *options,
+        sys.executable,
+        __file__,
+        "--run",
+        subject,
+        "--tools",
+        tool,
+        "--seconds",
+        str(seconds),
+    ]
     log = folder / f"{tool}-{subject}.log"
     process = subprocess.Popen(
         command, stdout=log.open("w"), stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=os.environ | {
@@ -247,7 +345,10 @@ def main() -> int:
     args = parser.parse_args()
     if args.run:
         end = time.monotonic() + args.seconds
-        said = {"programs": run_programs, "kernels": run_kernels, "routines": run_routines}[args.run](end)
+        if args.run == "faults":
+            said = run_faults(args.tools)
+        else:
+            said = {"programs": run_programs, "kernels": run_kernels, "routines": run_routines}[args.run](end)
         print(f"ran {said}", flush=True)
         return 0
     failed = 0
@@ -266,10 +367,12 @@ def main() -> int:
                 status = process.wait()
             lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip("= ")]
             ran = next((line for line in lines if line.startswith("ran ")), "did not finish")
-            print(f"{label} {'clean ' if not status else 'FAILED'} {ran}; {lines[-1].strip('= ') if lines else ''}")
-            if status:
+            wrong = status != FOUND if "faults" in label else bool(status)
+            verdict = "FAILED" if wrong else "found " if "faults" in label else "clean "
+            print(f"{label} {verdict} {ran}; {lines[-1].strip('= ') if lines else ''}", flush=True)
+            if wrong:
                 failed += 1
-                print("\n".join(f"    {line[:200]}" for line in lines[:25]))
+                print("\n".join(f"    {line[:200]}" for line in lines[-25:]))
     return failed
 
 

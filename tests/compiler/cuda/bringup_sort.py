@@ -46,7 +46,7 @@ RNG = np.random.default_rng(0)
 def bits(dtype: str, n: int) -> np.ndarray:
     """All patterns alike: floats of all sizes, and NaNs of both signs."""
     t = dtypes.NUMPY[dtype]
-    x = np.frombuffer(RNG.bytes(n * t.itemsize), np.uint8)
+    x = np.frombuffer(RNG.bytes(n * t.itemsize), np.uint8).copy()
     return (x & 1).view(t) if dtype == "bool" else x.view(t)
 
 

@@ -1,0 +1,161 @@
+"""cuSOLVER: factorisations of matrices in device memory, in place.
+
+Matrices are stored by columns, `count` of them one after another.  Every function queues its work on the device's
+stream and writes a 32-bit `info` for each matrix, as LAPACK's functions do.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+
+import numpy as np
+
+from ..device import CudaDevice
+from . import driver, libraries, streams
+from .libraries import TYPES, Space
+
+UPPER = 1
+TRANSPOSED = 1
+_INFO = 4
+
+
+@cache
+def solver(device: CudaDevice) -> Solver:
+    """A device's solver."""
+    return Solver(device)
+
+
+class Solver:
+    """cuSOLVER on a device, for one thread at a time: the one that holds `lock`."""
+
+    __slots__ = ("device", "lock", "api", "handle", "params")
+
+    def __init__(self, device: CudaDevice) -> None:
+        self.device = device
+        self.lock = threading.RLock()
+        self.api = libraries.binding("cusolverDn")
+        self.handle = libraries.create(self.api.create, device)
+        self.params = self.api.create_params()
+        self.api.set_stream(self.handle, streams.stream(device))
+
+    @property
+    def general(self) -> bool:
+        """Whether `eig` is there: from CUDA 12.6.2 on."""
+        return libraries.binding("cusolver").get_version() >= 11701
+
+    def __enter__(self) -> Solver:
+        self.lock.acquire()
+        driver.context(self.device.index).enter()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+    def _space(self, name: str, *arguments: int) -> Space:
+        sizes = getattr(self.api, f"{name}_buffer_size")(self.handle, self.params, *arguments)
+        return Space(self.device, sizes)
+
+    def cholesky(self, dtype: np.dtype, n: int, count: int, a: int, info: int) -> None:
+        """The upper factor of each matrix, from its upper triangle."""
+        kind, step = TYPES[dtype], n * n * dtype.itemsize
+        with self._space("xpotrf", UPPER, n, kind, a, n, kind) as space:
+            for i in range(count):
+                self.api.xpotrf(
+                    self.handle, self.params, UPPER, n, kind, a + i * step, n, kind, *space.arguments,
+                    info + i * _INFO,
+                )  # fmt: skip
+
+    def lu(self, dtype: np.dtype, n: int, count: int, a: int, pivots: int, info: int) -> None:
+        """Both triangular factors of each matrix, and the row that each was exchanged for: 64 bits, from 1 on."""
+        kind, step = TYPES[dtype], n * n * dtype.itemsize
+        with self._space("xgetrf", n, n, kind, a, n, kind) as space:
+            for i in range(count):
+                self.api.xgetrf(
+                    self.handle, self.params, n, n, kind, a + i * step, n, pivots + i * n * 8, kind,
+                    *space.arguments, info + i * _INFO,
+                )  # fmt: skip
+
+    def solve(
+        self, dtype: np.dtype, n: int, columns: int, count: int, a: int, pivots: int, b: int, info: int,
+        transposed: bool,
+    ) -> None:  # fmt: skip
+        """The solutions, in place of the right-hand sides, by factors from `lu`."""
+        kind, step, right = TYPES[dtype], n * n * dtype.itemsize, n * columns * dtype.itemsize
+        for i in range(count):
+            self.api.xgetrs(
+                self.handle, self.params, TRANSPOSED if transposed else 0, n, columns, kind, a + i * step, n,
+                pivots + i * n * 8, kind, b + i * right, n, info + i * _INFO,
+            )  # fmt: skip
+
+    def qr(self, dtype: np.dtype, m: int, n: int, count: int, a: int, tau: int, info: int) -> None:
+        """The upper triangular factor, with the reflections below it, and their scales."""
+        kind, step, scales = TYPES[dtype], m * n * dtype.itemsize, min(m, n) * dtype.itemsize
+        with self._space("xgeqrf", m, n, kind, a, m, kind, tau, kind) as space:
+            for i in range(count):
+                self.api.xgeqrf(
+                    self.handle, self.params, m, n, kind, a + i * step, m, kind, tau + i * scales, kind,
+                    *space.arguments, info + i * _INFO,
+                )  # fmt: skip
+
+    def reflections(self, dtype: np.dtype, m: int, n: int, k: int, count: int, a: int, tau: int, info: int) -> None:
+        """The first n columns of a product of k reflections from `qr`, in their place."""
+        letter = {"f": "sorgqr", "d": "dorgqr", "F": "cungqr", "D": "zungqr"}[dtype.char]
+        size = getattr(self.api, f"{letter}_buffer_size")(self.handle, m, n, k, a, m, tau)
+        step, scales = m * n * dtype.itemsize, k * dtype.itemsize
+        with Space(self.device, (size * dtype.itemsize, 0)) as space:
+            for i in range(count):
+                getattr(self.api, letter)(
+                    self.handle, m, n, k, a + i * step, m, tau + i * scales, space.arguments[0], size,
+                    info + i * _INFO,
+                )  # fmt: skip
+
+    def svd(
+        self, dtype: np.dtype, m: int, n: int, count: int, a: int, s: int, u: int, vt: int, info: int, full: bool
+    ) -> None:
+        """Singular values of matrices with m >= n and, unless their addresses are 0, the singular vectors."""
+        kind, real = TYPES[dtype], TYPES[dtype] & 1
+        columns = m if full else n
+        left, right = (ord("A" if full else "S"), ord("A")) if u else (ord("N"), ord("N"))
+        size = dtype.itemsize
+        steps = m * n * size, n * (4 << real), m * columns * size if u else 0, n * n * size if u else 0
+        with self._space("xgesvd", left, right, m, n, kind, a, m, real, s, kind, u, m, kind, vt, n, kind) as space:
+            for i in range(count):
+                at_a, at_s, at_u, at_v = (x + i * step for x, step in zip((a, s, u, vt), steps))
+                self.api.xgesvd(
+                    self.handle, self.params, left, right, m, n, kind, at_a, m, real, at_s, kind, at_u, m, kind, at_v,
+                    n, kind, *space.arguments, info + i * _INFO,
+                )  # fmt: skip
+
+    def eigh(self, dtype: np.dtype, n: int, count: int, a: int, w: int, info: int, vectors: bool) -> None:
+        """Eigenvalues of Hermitian matrices, from their upper triangles, and eigenvectors in place of the matrices."""
+        kind, real = TYPES[dtype], TYPES[dtype] & 1
+        if count > 1 and hasattr(self.api, "xsyev_batched"):
+            arguments = int(vectors), UPPER, n, kind, a, n, real, w, kind
+            with self._space("xsyev_batched", *arguments, count) as space:
+                self.api.xsyev_batched(self.handle, self.params, *arguments, *space.arguments, info, count)
+            return
+        step = n * n * dtype.itemsize
+        with self._space("xsyevd", int(vectors), UPPER, n, kind, a, n, real, w, kind) as space:
+            for i in range(count):
+                self.api.xsyevd(
+                    self.handle, self.params, int(vectors), UPPER, n, kind, a + i * step, n, real,
+                    w + i * n * (4 << real), kind, *space.arguments, info + i * _INFO,
+                )  # fmt: skip
+
+    def eig(self, dtype: np.dtype, n: int, count: int, a: int, w: int, v: int, info: int) -> None:
+        """Eigenvalues, complex, and, unless the address is 0, right eigenvectors.
+
+        The eigenvectors of a real matrix are real: those of a conjugate pair are the real and the imaginary part.
+        """
+        kind = TYPES[dtype]
+        values = kind | 4
+        step, size = n * n * dtype.itemsize, 8 << (kind & 1)
+        wanted = int(v != 0)
+        with self._space("xgeev", 0, wanted, n, kind, a, n, values, w, kind, 0, n, kind, v, n, kind) as space:
+            for i in range(count):
+                at_v = v + i * step if v else 0
+                self.api.xgeev(
+                    self.handle, self.params, 0, wanted, n, kind, a + i * step, n, values, w + i * n * size, kind, 0,
+                    n, kind, at_v, n, kind, *space.arguments, info + i * _INFO,
+                )  # fmt: skip
