@@ -19,6 +19,7 @@ from .products import *
 from .profile import profile
 from .reductions import *
 from .runtime.device import CPU, Device, devices
+from .scalars import *
 from .searching import *
 from .selection import *
 from .statistics import *

@@ -12,12 +12,7 @@ from . import array
 from .compiler import dtypes
 from .compiler.ops import OperandType, promote
 
-__all__ = [
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
-    "float64", "complex64", "complex128", "bool_", "intp", "uintp", "int_", "uint", "half", "single", "double",
-    "csingle", "cdouble", "byte", "ubyte", "short", "ushort", "intc", "uintc", "longlong", "ulonglong", "long", "ulong",
-    "result_type", "promote_types", "can_cast", "isdtype", "finfo", "iinfo",
-]  # fmt: skip
+__all__ = ["result_type", "promote_types", "can_cast", "isdtype", "finfo", "iinfo"]
 
 #: Every supported dtype to the one object that stands for it, so that dtypes can be compared by identity.
 CANONICAL: dict[np.dtype, np.dtype] = {d: d for d in dtypes.NUMPY.values()}
@@ -29,14 +24,13 @@ CANONICAL: dict[np.dtype, np.dtype] = {d: d for d in dtypes.NUMPY.values()}
     "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64", "c64", "c128",
 ))  # fmt: skip
 bool_ = bool
-intp, uintp, int_, uint, half, single, double = int64, uint64, int64, uint64, float16, float32, float64
-csingle, cdouble, byte, ubyte, short, ushort = complex64, complex128, int8, uint8, int16, uint16
-intc, uintc, longlong, ulonglong, long, ulong = int32, uint32, int64, uint64, int64, uint64
+#: NumPy's scalar types stand for dtypes, too.
+_OF_SCALAR: dict[Any, np.dtype] = {d.type: d for d in CANONICAL}
 
 
 def canonical(dtype: Any) -> np.dtype:
     """The supported dtype that `dtype` names; TypeError if there is none."""
-    found = CANONICAL.get(dtype) if isinstance(dtype, np.dtype) else None
+    found = CANONICAL.get(dtype) if isinstance(dtype, np.dtype) else _OF_SCALAR.get(dtype)
     if found is not None:
         return found
     if isinstance(dtype, str) and dtype == "bfloat16":
