@@ -122,6 +122,8 @@ class _Lowering:
             kernel.attrs["serial"] = True
         if self.multiples:
             kernel.attrs["aligned"] = tuple(self.multiples)
+        if self.gpu and (names := self._overwritten()):
+            kernel.attrs["overwritten"] = names
         return Lowered(kernel, self.args, self.programs, self.group.root.op is E.SCATTER, tuple(self.messages))
 
     # -- what is read and written, at which indices ------------------------------------------------------------------
@@ -520,6 +522,14 @@ class _Lowering:
             self.coefficients[key] = self._coefficient(c)
             self._mark(self.coefficients[key], c)
         return self.coefficients[key]
+
+    def _overwritten(self) -> tuple[str, ...]:
+        """Names of the parameters through which a write in place reads what it overwrites."""
+        if self.group.root.op is not E.UPDATE:
+            return ()
+        base = self.group.root.inputs[0]
+        memory = lambda x: x.attrs[0] if x.op is E.BUFFER else x
+        return tuple([p.name for (x, _), p in self.pointers.items() if memory(x) is memory(base)])
 
     def _load(self, node: Expr, at: At) -> Value:
         b, form = self.b, self.forms["load", node, at]

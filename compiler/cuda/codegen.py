@@ -676,6 +676,9 @@ class Codegen:
             staging.store_tile(self, op)
             return
         writer, lane, width = self.writer(extents), str(self.layout.lane), self.width(op)
+        if writer is not None and "overwritten" in self.kernel.attrs:
+            # The others that hold these elements may not have read what was there.
+            self.barrier()
         for point in points:
             if width > 1 and point[lane] % width:
                 continue

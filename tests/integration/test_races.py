@@ -1,0 +1,75 @@
+"""Writes in place on a GPU, emulated: no thread overwrites what another one has yet to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import xp
+
+pytestmark = pytest.mark.cpu_only
+
+
+@pytest.fixture(autouse=True)
+def emulated() -> Iterator[None]:
+    from tests.fake_gpu import installed
+
+    with installed(emulate=True):
+        yield
+
+
+def add_row_sums(x: Any, a: Any) -> None:
+    x[1:] += a.sum(axis=1)
+
+
+def add_column_sums(x: Any, a: Any) -> None:
+    x[1:] += a.sum(axis=0)
+
+
+def add_two_passes(x: Any, a: Any) -> None:
+    x[1:] += (a - a.max(axis=1)[:, None]).sum(axis=1)
+
+
+def subtract_means(x: Any, a: Any) -> None:
+    x[1:] -= a.mean(axis=1, keepdims=True)
+
+
+def add_transposed(x: Any, a: Any) -> None:
+    x.T[1:] += a.sum(axis=1)[:, None]
+
+
+def scale_by_maximum(x: Any, a: Any) -> None:
+    x[1:] = x[1:] * a.max() + 1
+
+
+def add_product(x: Any, a: Any) -> None:
+    x[1:] += a @ a.T
+
+
+@pytest.mark.parametrize(
+    ("write", "shape", "operand"),
+    [
+        (add_row_sums, (17,), (16, 700)),
+        (add_row_sums, (1001,), (1000, 64)),
+        (add_row_sums, (3,), (2, 40000)),
+        (add_column_sums, (65,), (300, 64)),
+        (add_column_sums, (1001,), (64, 1000)),
+        (add_two_passes, (65,), (64, 128)),
+        (add_two_passes, (5,), (4, 30000)),
+        (subtract_means, (9, 300), (8, 300)),
+        (add_transposed, (40, 65), (64, 40)),
+        (scale_by_maximum, (1001,), (1000,)),
+        (add_product, (33, 32), (32, 70)),
+    ],
+)
+def test_write_in_place(write: Callable[[Any, Any], None], shape: tuple[int, ...], operand: tuple[int, ...]) -> None:
+    r = np.random.default_rng(0)
+    want, a = r.standard_normal(shape).astype("f4"), r.standard_normal(operand).astype("f4")
+    x, y = xp.asarray(want, device="cuda:0"), xp.asarray(a, device="cuda:0")
+    xp.evaluate(x, y)
+    write(x, y)
+    write(want, a)
+    np.testing.assert_allclose(np.asarray(x), want, 1e-3, 1e-2)
