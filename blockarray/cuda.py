@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from time import perf_counter
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
@@ -33,6 +33,9 @@ def put(value: np.ndarray, device: CudaDevice) -> Buffer:
     if value.nbytes:
         started = perf_counter() if profiler.active else 0.0
         copies.copy_from_host(value, target)
+        if value.nbytes <= _SMALL:
+            _mirrors[target] = np.frombuffer(value.tobytes(), np.uint8)
+            _known.add(target)
         if profiler.active:
             profiler.note(f"copy to {device}", perf_counter() - started, value.nbytes, 0)
     return target
@@ -57,13 +60,21 @@ def copied(source: Buffer, offset: int, nbytes: int, device: CudaDevice) -> Buff
 
 #: Host copies of small buffers, until something is written to them: elements are often read one by one.
 _mirrors: WeakKeyDictionary[Buffer, np.ndarray] = WeakKeyDictionary()
-_SMALL = 4096
+#: Those among them whose elements come from the host: whether they are known does not depend on what was read.
+_known: WeakSet[Buffer] = WeakSet()
+_SMALL = 8192
 _BYTE = np.dtype(np.uint8)
 
 
 def forget(buffer: Any) -> None:
     """Note that a buffer's elements may change."""
     _mirrors.pop(buffer, None)
+    _known.discard(buffer)
+
+
+def is_known(buffer: Any) -> bool:
+    """Whether a buffer's elements come from the host, which has them still."""
+    return buffer.device is CPU or buffer in _known
 
 
 def download(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .compiler import plan
-from .compiler.expr import BUFFER
+from .compiler.expr import BUFFER, VIEW
 from .recipes import recipe
 from .runtime.device import CPU, Device, default_device
 
@@ -68,19 +68,23 @@ class Explanation:
         The steps, in order.
     operations : int
         Operations that were recorded.
+    interpreted : int
+        If the op table's interpreter computes them, because they are few and their arrays tiny: elements of the largest
+        array.  0: kernels do.
     device : Device
         Where they will run.
     """
 
-    def __init__(self, made: plan.Plan, device: Device) -> None:
+    def __init__(self, made: plan.Plan, device: Device, interpreted: int = 0) -> None:
         self.device = device
+        self.interpreted = interpreted
         self.kernels = [KernelInfo(step, device) for step in made.steps]
         self.operations = made.recorded
 
     def __str__(self) -> str:
-        if not self.kernels:
+        if not self.kernels and not self.interpreted:
             return "already computed: no kernels"
-        lines = [f"{self.operations} recorded operations in {len(self.kernels)} kernel(s) on {self.device}"]
+        lines = [f"{self.operations} recorded operations {self._manner} on {self.device}"]
         for i, k in enumerate(self.kernels):
             lines.append(f"{i}: {k.kind} {k.name}  ({k.programs} programs, {k.bytes / 1e6:.3g} MB moved)")
             lines.append(f"   reads   {', '.join(k.inputs) or '-'}")
@@ -90,6 +94,12 @@ class Explanation:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    @property
+    def _manner(self) -> str:
+        if self.interpreted:
+            return f"interpreted: {self.interpreted} elements"
+        return f"in {len(self.kernels)} kernel(s)"
 
     def html(self, path: str | Path) -> None:
         """Write the plan as a page that stands by itself."""
@@ -113,7 +123,7 @@ class Explanation:
             "h2{font-size:1.1em}small{color:#777;font-weight:normal}"
             ".op{display:inline-block;background:#e8f0fe;border-radius:4px;padding:0 .5em;margin:.15em}"
             "pre{overflow:auto;background:#f6f6f6;padding:.6em}</style>"
-            f"<h1>{self.operations} operations, {len(self.kernels)} kernels on {self.device}</h1>{''.join(cards)}"
+            f"<h1>{self.operations} operations {self._manner} on {self.device}</h1>{''.join(cards)}"
         )
         Path(path).write_text(page, encoding="utf-8")
 
@@ -126,7 +136,7 @@ def explain(*arrays: Any) -> Explanation:
     Explanation
         With `.kernels`, `str()` and `.html(path)`.
     """
-    from . import flush  # which shows plans with this module
+    from . import flush, tiny  # which show plans with this module
 
     exprs = [a._read() for a in arrays]
     with flush.lock:
@@ -137,4 +147,7 @@ def explain(*arrays: Any) -> Explanation:
         device = places.pop() if places else default_device()
         if not roots:
             return Explanation(plan.Plan([], [], 0, [], [], 0), device)
+        if (nodes := tiny.schedule(roots, device)) is not None:
+            recorded = sum([bool(n.inputs) and n.op is not VIEW for n in nodes])
+            return Explanation(plan.Plan([], [], 0, [], [], recorded), device, max([n.size for n in nodes]) or 1)
         return Explanation(plan.build(flush.scanned(roots, device), flush.policy(device)), device)

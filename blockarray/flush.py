@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from . import cuda, debug
+from . import cuda, debug, tiny
 from .compiler import plan
 from .compiler.expr import BUFFER, UPDATE, VIEW, Expr
 from .compiler.fusion import Policy, gpu_policy
@@ -74,6 +74,9 @@ def evaluate(exprs: Sequence[Expr]) -> None:
             if e.device is not device:
                 _evaluate_anywhere(roots)
                 return
+        if (small := tiny.schedule(roots, CPU)) is not None:
+            _interpret(small, roots, CPU)
+            return
         graph = plan.scan(roots)
         ready = _plans.get(graph.key)
         if ready is None:
@@ -89,11 +92,21 @@ def _evaluate_anywhere(roots: list[Expr]) -> None:
         by_device.setdefault(e.device or default_device(), []).append(e)
     e = None  # A name that still refers to a root would count as a holder.
     for device, some in by_device.items():
+        if (small := tiny.schedule(some, device)) is not None:
+            _interpret(small, some, device)
+            continue
         graph = scanned(some[::-1], device)
         ready = _plans.get(graph.key) or _plan(graph, device)
         if isinstance(device, CudaDevice):
             _bring(graph, device)
         ready.run(graph.nodes)
+
+
+def _interpret(nodes: list[Expr], roots: list[Expr], device: Device) -> None:
+    if _imported:
+        leaves = {x for node in nodes for x in node.inputs if x.op is BUFFER}
+        computed_with(sum([x.nbytes for x in leaves]))
+    tiny.run(nodes, roots, device)
 
 
 def scanned(roots: list[Expr], device: Device) -> Graph:

@@ -14,13 +14,17 @@ from .compiler.expr import BUFFER, SCALAR, Expr, Shape, apart, broadcast, contig
 from .compiler.ops import TABLE, Op, OperandType, compare_beyond, resolve
 from .dtypes import CANONICAL, bool_, canonical
 from .runtime.device import CPU, CudaDevice
-from .runtime.memory import wrap
+from .runtime.memory import held, wrap
 
 CAST = TABLE["cast"]
 #: Python's scalars, whose type only chooses a kind.
 SCALARS = (int, float, bool, complex)
 _NP_TYPES = (np.ndarray, np.generic)
 _HOST_TYPES = (*_NP_TYPES, list, tuple)
+
+
+#: Bytes from which elements of host data are copied to memory of the pool.
+_SMALL = 8192
 
 
 def is_operand(x: Any) -> bool:
@@ -34,7 +38,8 @@ def from_numpy(x: np.ndarray) -> Expr:
     dtype = canonical(x.dtype)
     if not x.ndim:
         return Expr(SCALAR, (), x.astype(dtype)[()], (), dtype, 0)
-    buf = wrap(x.astype(dtype, copy=False), copy=True)
+    small = x.size and x.nbytes <= _SMALL
+    buf = held(x.astype(dtype, order="C")) if small else wrap(x.astype(dtype, copy=False), copy=True)
     window = (buf, 0, contiguous_strides(x.shape))
     return Expr(BUFFER, (), window, x.shape, dtype, flush.imported(x.nbytes))
 

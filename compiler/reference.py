@@ -40,7 +40,7 @@ def evaluate(roots: Sequence[Expr], read: Read) -> list[np.ndarray]:
         If an index of a gather or scatter is out of bounds.
     """
     found = values(schedule(roots), read)
-    return [found[root] for root in roots]
+    return [np.asarray(found[root]) for root in roots]
 
 
 def schedule(roots: Sequence[Expr]) -> list[Expr]:
@@ -59,16 +59,50 @@ def schedule(roots: Sequence[Expr]) -> list[Expr]:
     return order
 
 
-def values(order: Iterable[Expr], read: Read) -> dict[Expr, np.ndarray]:
-    """The value of every node; each comes after its inputs."""
-    found: dict[Expr, np.ndarray] = {}
+def values(order: Iterable[Expr], read: Read) -> dict[Expr, Any]:
+    """The values of nodes and of what they need, which is best computed before them.
+
+    A value is an array, that of a SCALAR a NumPy scalar.
+    """
+    found: dict[Expr, Any] = {}
     with np.errstate(all="ignore"):
         for node in order:
-            value = _compute(node, [found[x] for x in node.inputs], read)
-            if value.shape != node.shape or value.dtype != node.dtype:
-                raise AssertionError(f"{node} evaluated to {value.dtype}{list(value.shape)}")
-            found[node] = value
+            _compute(node, found, read)
     return found
+
+
+def _compute(node: Expr, found: dict[Expr, Any], read: Read) -> Any:
+    inputs = []
+    for x in node.inputs:
+        value = found.get(x)
+        inputs.append(_compute(x, found, read) if value is None else value)
+    op = node.op
+    function = _ELEMENTWISE.get(op)
+    if function is not None:
+        value = function(*inputs)
+        if type(value) is not np.ndarray:
+            value = np.asarray(value)
+    elif op is E.SCALAR:
+        value = node.attrs
+    elif op is E.BUFFER:
+        buffer, offset, strides = node.attrs
+        value = read(buffer, offset, node.shape, strides, node.dtype)
+    elif op.kind == "structural":
+        value = _STRUCTURAL[op](node, [np.asarray(x) for x in inputs])
+    elif op is _CAST:
+        value = dtypes.convert(np.asarray(inputs[0]), node.dtype)
+    else:
+        value = _reduced(node, inputs[0])
+    if value.shape != node.shape or value.dtype != node.dtype:
+        raise AssertionError(f"{node} evaluated to {value.dtype}{list(value.shape)}")
+    found[node] = value
+    return value
+
+
+#: What computes each elementwise op.
+_ELEMENTWISE = {
+    op: op.numpy for op in ops.TABLE.values() if op.kind == "elementwise" and op.numpy is not None and op is not _CAST
+}
 
 
 def window(array: np.ndarray, offset: int, strides: Shape, shape: Shape) -> np.ndarray:
@@ -76,41 +110,33 @@ def window(array: np.ndarray, offset: int, strides: Shape, shape: Shape) -> np.n
     if 0 in shape:
         return np.empty(shape, array.dtype)
     steps = tuple([s * array.itemsize for s in strides])
-    return np.lib.stride_tricks.as_strided(array.reshape(-1)[offset:], shape, steps)
+    return np.lib.stride_tricks.as_strided(np.ascontiguousarray(array).reshape(-1)[offset:], shape, steps)
 
 
-def _compute(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
+def _reduced(node: Expr, x: np.ndarray) -> np.ndarray:
+    """A reduction or scan."""
     op = node.op
-    kind = op.kind
-    if kind == "elementwise":
-        return dtypes.convert(inputs[0], node.dtype) if op is _CAST else ops.compute(op, *inputs)
-    if kind == "structural":
-        return _STRUCTURAL[op](node, inputs, read)
     assert op.numpy is not None and op.identity is not None
-    if not inputs[0].size:
+    if not x.size:
         return np.full(node.shape, op.identity(dtypes.name(node.dtype)), node.dtype)
     axis = node.attrs[0] if op.name in ("argmax", "argmin") else node.attrs
-    return np.asarray(op.numpy(inputs[0], axis))
+    return np.asarray(op.numpy(x, axis))
 
 
-def _read(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
-    buffer, offset, strides = node.attrs
-    return read(buffer, offset, node.shape, strides, node.dtype)
-
-
-def _update(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
+def _update(node: Expr, inputs: list[np.ndarray]) -> np.ndarray:
     result = inputs[0].copy(order="C")
-    window(result, *node.attrs, inputs[1].shape)[...] = inputs[1]
+    offset, strides = node.attrs
+    window(result, offset, strides, inputs[1].shape)[...] = inputs[1]
     return result
 
 
-def _gather(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
+def _gather(node: Expr, inputs: list[np.ndarray]) -> np.ndarray:
     x, *index = inputs
     _check(index, x.shape)
     return np.asarray(x[tuple(index)])
 
 
-def _scatter(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
+def _scatter(node: Expr, inputs: list[np.ndarray]) -> np.ndarray:
     base, value, *index = inputs
     _check(index, base.shape)
     result = base.copy(order="C")
@@ -127,22 +153,20 @@ def _check(index: list[np.ndarray], shape: Shape) -> None:
             raise IndexError(f"index out of bounds for an axis of size {n}")
 
 
-def _dot(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
+def _dot(node: Expr, inputs: list[np.ndarray]) -> np.ndarray:
     wide = dtypes.NUMPY["f32"] if dtypes.name(node.dtype) in ("f16", "bf16") else node.dtype
     return np.matmul(*[x.astype(wide, copy=False) for x in inputs]).astype(node.dtype, copy=False)
 
 
-def _host(node: Expr, inputs: list[np.ndarray], read: Read) -> np.ndarray:
+def _host(node: Expr, inputs: list[np.ndarray]) -> np.ndarray:
     _, function, static = node.attrs
     return np.asarray(function(*inputs, *static), node.dtype)
 
 
-_STRUCTURAL: dict[ops.Op, Callable[[Expr, list[np.ndarray], Read], np.ndarray]] = {
-    E.BUFFER: _read,
-    E.SCALAR: lambda node, inputs, read: np.asarray(node.attrs, node.dtype),
-    E.IOTA: lambda node, inputs, read: np.arange(node.shape[0], dtype=node.dtype),
-    E.VIEW: lambda node, inputs, read: window(inputs[0], *node.attrs, node.shape),
-    E.COPY: lambda node, inputs, read: inputs[0].copy(order="C"),
+_STRUCTURAL: dict[ops.Op, Callable[[Expr, list[np.ndarray]], np.ndarray]] = {
+    E.IOTA: lambda node, inputs: np.arange(node.shape[0], dtype=node.dtype),
+    E.VIEW: lambda node, inputs: window(inputs[0], node.attrs[0], node.attrs[1], node.shape),
+    E.COPY: lambda node, inputs: inputs[0].copy(order="C"),
     E.UPDATE: _update,
     E.GATHER: _gather,
     E.SCATTER: _scatter,

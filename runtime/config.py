@@ -10,6 +10,8 @@ from typing import Any
 
 #: What BLOCKARRAY_DEBUG may name: each prints one stage of what happens.
 DEBUG_STAGES = ("graph", "fusion", "block", "llvm", "ptx", "asm", "time")
+#: Elements of an array up to which it is tiny.
+TINY = 1024
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -31,6 +33,15 @@ def _count(text: str) -> int:
     if value < 1:
         raise ValueError("expected at least 1")
     return value
+
+
+def _elements(text: str) -> int:
+    match text.strip().lower():
+        case "on":
+            return TINY
+        case "off" | "0":
+            return 0
+    return _count(text)
 
 
 def _size(text: str) -> int:
@@ -97,6 +108,9 @@ class Config:
         Run kernels in the NumPy interpreter of the block IR.
     verify : bool
         Verify the IR after each pass.
+    tiny : int
+        Graphs of arrays that all have at most so many elements are interpreted, not compiled: "on" (the default), "off"
+        or a number.
     max_pending : int
         Depth of a recorded graph at which its older part is computed without being asked for.
     """
@@ -111,6 +125,7 @@ class Config:
     dump: Path | None = field(default=None, metadata=_by(_folder))
     interpret: bool = field(default=False, metadata=_by(_flag))
     verify: bool = field(default=False, metadata=_by(_flag))
+    tiny: int = field(default=TINY, metadata=_by(_elements))
     max_pending: int = field(default=128, metadata=_by(_count))
 
     @classmethod

@@ -184,6 +184,21 @@ def wrap(array: np.ndarray, copy: bool = False) -> Buffer:
     return Buffer(int(low), int(high - low) if array.size else 0, CPU, True, array)
 
 
+def held(array: np.ndarray) -> Buffer:
+    """A buffer over a small NumPy array that nobody else uses: cheaper than memory of the pool.
+
+    The array owns its elements, which lie in C order; it is the buffer's `owner`.
+    """
+    try:
+        address = ctypes.addressof(_Byte.from_buffer(array))
+    except (BufferError, TypeError, ValueError):  # no elements, or of a type that the buffer protocol does not know
+        address = array.ctypes.data
+    return Buffer(address, array.nbytes, CPU, False, array)
+
+
+_Byte = ctypes.c_char
+
+
 def as_numpy(
     buffer: Buffer,
     dtype: np.dtype,

@@ -27,6 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
     parser.addoption("--big", action="store_true", help="run the tests marked big as well")
     parser.addoption(
+        "--tiny", choices=("on", "off"), default="off", help="on: tiny arrays are interpreted, as users have them"
+    )
+    parser.addoption(
         "--device",
         default=os.environ.get("BLOCKARRAY_TEST_DEVICE", "cpu"),
         help="where arrays live: cpu, cuda, cuda:1, ..., or two GPUs that are not there: cuda-fake (kernels are "
@@ -35,6 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Tests are about compiled code, and their arrays are small.
+    os.environ["BLOCKARRAY_TINY"] = config.getoption("--tiny")
     device = str(config.getoption("--device"))
     fake = device in _FAKES
     # For the interpreters that tests start, too; these have no fake.

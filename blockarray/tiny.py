@@ -1,0 +1,109 @@
+"""Small graphs of tiny arrays: the op table's interpreter computes them, and nothing is planned or compiled.
+
+Whether a graph is one depends on its shapes and operations, and on where its leaves come from, so that what a program
+computes does not depend on what it ran before.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from math import prod
+from operator import attrgetter
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from . import cuda
+from .compiler import reference
+from .compiler.expr import BUFFER, HOST, VIEW, Expr, Shape, contiguous_strides
+from .runtime import profiler
+from .runtime.config import config
+from .runtime.device import CPU, CudaDevice, Device
+from .runtime.memory import allocate, as_numpy, held
+
+_DEPTH = attrgetter("depth")
+#: Nodes of a small graph.
+MOST = 8
+
+
+def schedule(roots: Sequence[Expr], device: Device) -> list[Expr] | None:
+    """The nodes with inputs, and the roots, of a graph to be interpreted, inputs first; None: it is to be compiled.
+
+    Random numbers are always compiled: NumPy takes hundreds of operations for one of their nodes.  On a GPU, the host
+    must know the leaves, so that nobody waits for the device.
+    """
+    limit = config.tiny
+    for root in roots:
+        if root.depth > MOST or not limit or prod(root.shape) > limit:
+            return None
+    on_gpu = device is not CPU
+    nodes = [*roots]
+    seen = {*nodes}
+    for node in nodes:
+        if node.op.types:
+            return None
+        shape = node.shape
+        for x in node.inputs:
+            while x.op is VIEW:
+                if prod(x.shape) > limit:
+                    return None
+                x = x.inputs[0]
+            if x.shape is not shape and prod(x.shape) > limit:
+                return None
+            if x.inputs:
+                if x not in seen:
+                    seen.add(x)
+                    nodes.append(x)
+            elif on_gpu and x.op is BUFFER and not cuda.is_known(x.attrs[0]):
+                return None
+    if len(nodes) > MOST:
+        return None
+    nodes.sort(key=_DEPTH)
+    return nodes
+
+
+def run(nodes: list[Expr], roots: Sequence[Expr], device: Device) -> None:
+    """Compute what `schedule` gave; roots become BUFFERs, and so does what something beside the graph refers to."""
+    started = perf_counter() if profiler.active else 0.0
+    values = reference.values(nodes, read)
+    wanted = [*roots]
+    # The references of this function: `nodes`, `values` and the argument of getrefcount; a reader makes a fourth.
+    refs = sys.getrefcount
+    if len(nodes) > len(roots) and (shared := [i for i in range(len(nodes)) if refs(nodes[i]) > 4]):
+        readers = Counter([id(x) for node in values for x in node.inputs])
+        wanted += [n for n in [nodes[i] for i in shared if refs(nodes[i]) - readers[id(nodes[i])] > 3] if n not in roots]
+    if profiler.active:
+        leaves = {x for node in nodes for x in node.inputs if not x.inputs}
+        profiler.note("interpreted", perf_counter() - started, sum([x.nbytes for x in (*leaves, *roots)]), 1)
+    for node in wanted:
+        value = values[node]
+        if value.base is not None or not value.flags.c_contiguous or _may_be_shared(node, value, values):
+            value = value.copy(order="C")
+        if isinstance(device, CudaDevice):
+            node.realize(cuda.put(value, device))
+        else:
+            node.realize(held(value) if value.size else allocate(0))
+
+
+def _may_be_shared(node: Expr, value: Any, values: dict[Expr, Any]) -> bool:
+    """Whether somebody else may refer to a node's value."""
+    if node.op is HOST or type(value) is not np.ndarray:
+        return True
+    for x in node.inputs:
+        if values[x] is value:
+            return True
+    return False
+
+
+def read(buffer: Any, offset: int, shape: Shape, strides: Shape, dtype: np.dtype) -> np.ndarray:
+    """Elements of a leaf, which must not be written to."""
+    if buffer.device is not CPU:
+        return cuda.download(buffer, dtype, offset, shape, strides, True)
+    array = buffer.owner
+    if type(array) is np.ndarray and array.dtype is dtype and array.shape == shape and not offset:
+        if strides == contiguous_strides(shape) and array.flags.c_contiguous:
+            return array
+    return as_numpy(buffer, dtype, offset, shape, strides, False)
