@@ -149,5 +149,6 @@ def explain(*arrays: Any) -> Explanation:
             return Explanation(plan.Plan([], [], 0, [], [], 0), device)
         if (nodes := tiny.schedule(roots, device)) is not None:
             recorded = sum([bool(n.inputs) and n.op is not VIEW for n in nodes])
-            return Explanation(plan.Plan([], [], 0, [], [], recorded), device, max([n.size for n in nodes]) or 1)
+            elements = max([x.size for n in nodes for x in (n, *n.inputs)]) or 1
+            return Explanation(plan.Plan([], [], 0, [], [], recorded), device, elements)
         return Explanation(plan.build(flush.scanned(roots, device), flush.policy(device)), device)

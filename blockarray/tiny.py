@@ -1,4 +1,4 @@
-"""Small graphs of tiny arrays: the op table's interpreter computes them, and nothing is planned or compiled.
+"""Graphs of tiny arrays: the op table's interpreter computes them, and nothing is planned or compiled.
 
 Whether a graph is one depends on its shapes and operations, and on where its leaves come from, so that what a program
 computes does not depend on what it ran before.
@@ -25,8 +25,6 @@ from .runtime.device import CPU, CudaDevice, Device
 from .runtime.memory import allocate, as_numpy, held
 
 _DEPTH = attrgetter("depth")
-#: Nodes of a small graph.
-MOST = 8
 
 
 def schedule(roots: Sequence[Expr], device: Device) -> list[Expr] | None:
@@ -36,8 +34,10 @@ def schedule(roots: Sequence[Expr], device: Device) -> list[Expr] | None:
     must know the leaves, so that nobody waits for the device.
     """
     limit = config.tiny
+    if not limit:
+        return None
     for root in roots:
-        if root.depth > MOST or not limit or prod(root.shape) > limit:
+        if prod(root.shape) > limit:
             return None
     on_gpu = device is not CPU
     nodes = [*roots]
@@ -59,8 +59,6 @@ def schedule(roots: Sequence[Expr], device: Device) -> list[Expr] | None:
                     nodes.append(x)
             elif on_gpu and x.op is BUFFER and not cuda.is_known(x.attrs[0]):
                 return None
-    if len(nodes) > MOST:
-        return None
     nodes.sort(key=_DEPTH)
     return nodes
 
@@ -74,14 +72,16 @@ def run(nodes: list[Expr], roots: Sequence[Expr], device: Device) -> None:
     refs = sys.getrefcount
     if len(nodes) > len(roots) and (shared := [i for i in range(len(nodes)) if refs(nodes[i]) > 4]):
         readers = Counter([id(x) for node in values for x in node.inputs])
-        wanted += [n for n in [nodes[i] for i in shared if refs(nodes[i]) - readers[id(nodes[i])] > 3] if n not in roots]
+        wanted += [
+            n for n in [nodes[i] for i in shared if refs(nodes[i]) - readers[id(nodes[i])] > 3] if n not in roots
+        ]
     if profiler.active:
         leaves = {x for node in nodes for x in node.inputs if not x.inputs}
         profiler.note("interpreted", perf_counter() - started, sum([x.nbytes for x in (*leaves, *roots)]), 1)
     for node in wanted:
         value = values[node]
         if value.base is not None or not value.flags.c_contiguous or _may_be_shared(node, value, values):
-            value = value.copy(order="C")
+            value = np.array(value, order="C")
         if isinstance(device, CudaDevice):
             node.realize(cuda.put(value, device))
         else:
@@ -90,12 +90,7 @@ def run(nodes: list[Expr], roots: Sequence[Expr], device: Device) -> None:
 
 def _may_be_shared(node: Expr, value: Any, values: dict[Expr, Any]) -> bool:
     """Whether somebody else may refer to a node's value."""
-    if node.op is HOST or type(value) is not np.ndarray:
-        return True
-    for x in node.inputs:
-        if values[x] is value:
-            return True
-    return False
+    return node.op is HOST or type(value) is not np.ndarray or any([values[x] is value for x in node.inputs])
 
 
 def read(buffer: Any, offset: int, shape: Shape, strides: Shape, dtype: np.dtype) -> np.ndarray:
@@ -103,7 +98,13 @@ def read(buffer: Any, offset: int, shape: Shape, strides: Shape, dtype: np.dtype
     if buffer.device is not CPU:
         return cuda.download(buffer, dtype, offset, shape, strides, True)
     array = buffer.owner
-    if type(array) is np.ndarray and array.dtype is dtype and array.shape == shape and not offset:
-        if strides == contiguous_strides(shape) and array.flags.c_contiguous:
-            return array
+    whole = not offset and strides == contiguous_strides(shape)
+    if (
+        whole
+        and type(array) is np.ndarray
+        and array.dtype is dtype
+        and array.shape == shape
+        and array.flags.c_contiguous
+    ):
+        return array
     return as_numpy(buffer, dtype, offset, shape, strides, False)

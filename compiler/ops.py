@@ -293,7 +293,7 @@ def _accumulate(function: Callable[..., np.ndarray]) -> Callable[[np.ndarray, An
 
     def run(array: np.ndarray, axis: Any) -> np.ndarray:
         wide = NUMPY["f32"] if array.dtype in _NARROW else array.dtype
-        return function(array, axis=axis, dtype=wide).astype(array.dtype)
+        return np.asarray(function(array, axis, wide), array.dtype)
 
     return run
 
@@ -312,16 +312,23 @@ def _reduction(
     TABLE[name] = Op(name, 1, kind, doc, function, combine=combine, identity=identity)
 
 
-_reduction("sum", "Sum of the elements.", _accumulate(np.sum), "add", lambda dtype: 0)
-_reduction("prod", "Product of the elements.", _accumulate(np.prod), "multiply", lambda dtype: 1)
-_reduction("min", "Smallest element; a NaN if there is one.", np.min, "minimum", _highest)
-_reduction("max", "Largest element; a NaN if there is one.", np.max, "maximum", _lowest)
-_reduction("any", "Whether any element is non-zero.", np.any, "logical_or", lambda dtype: False)
-_reduction("all", "Whether all elements are non-zero.", np.all, "logical_and", lambda dtype: True)
+_reduction("sum", "Sum of the elements.", _accumulate(np.add.reduce), "add", lambda dtype: 0)
+_reduction("prod", "Product of the elements.", _accumulate(np.multiply.reduce), "multiply", lambda dtype: 1)
+_reduction("min", "Smallest element; a NaN if there is one.", np.minimum.reduce, "minimum", _highest)
+_reduction("max", "Largest element; a NaN if there is one.", np.maximum.reduce, "maximum", _lowest)
+_reduction("any", "Whether any element is non-zero.", np.logical_or.reduce, "logical_or", lambda dtype: False)
+_reduction("all", "Whether all elements are non-zero.", np.logical_and.reduce, "logical_and", lambda dtype: True)
 _reduction("argmin", "Position of the first smallest element, or of the first NaN.", np.argmin, "minimum", _highest)
 _reduction("argmax", "Position of the first largest element, or of the first NaN.", np.argmax, "maximum", _lowest)
-_reduction("cumsum", "Sums of the elements so far.", _accumulate(np.cumsum), "add", lambda dtype: 0, "scan")
-_reduction("cumprod", "Products of the elements so far.", _accumulate(np.cumprod), "multiply", lambda dtype: 1, "scan")
+_reduction("cumsum", "Sums of the elements so far.", _accumulate(np.add.accumulate), "add", lambda dtype: 0, "scan")
+_reduction(
+    "cumprod",
+    "Products of the elements so far.",
+    _accumulate(np.multiply.accumulate),
+    "multiply",
+    lambda dtype: 1,
+    "scan",
+)
 _reduction("cummin", "Smallest element so far.", np.minimum.accumulate, "minimum", _highest, "scan")
 _reduction("cummax", "Largest element so far.", np.maximum.accumulate, "maximum", _lowest, "scan")
 

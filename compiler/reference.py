@@ -100,8 +100,8 @@ def _compute(node: Expr, found: dict[Expr, Any], read: Read) -> Any:
 
 
 #: What computes each elementwise op.
-_ELEMENTWISE = {
-    op: op.numpy for op in ops.TABLE.values() if op.kind == "elementwise" and op.numpy is not None and op is not _CAST
+_ELEMENTWISE: dict[ops.Op, Any] = {
+    op: op.values or op.numpy for op in ops.TABLE.values() if op.kind == "elementwise" and op is not _CAST
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 #: What BLOCKARRAY_DEBUG may name: each prints one stage of what happens.
 DEBUG_STAGES = ("graph", "fusion", "block", "llvm", "ptx", "asm", "time")
 #: Elements of an array up to which it is tiny.
-TINY = 1024
+TINY = 512
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
