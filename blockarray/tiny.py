@@ -90,7 +90,7 @@ def run(nodes: list[Expr], roots: Sequence[Expr], device: Device) -> None:
 
 def _may_be_shared(node: Expr, value: Any, values: dict[Expr, Any]) -> bool:
     """Whether somebody else may refer to a node's value."""
-    return node.op is HOST or type(value) is not np.ndarray or any([values[x] is value for x in node.inputs])
+    return node.op is HOST or type(value) is not np.ndarray or any(values[x] is value for x in node.inputs)
 
 
 def read(buffer: Any, offset: int, shape: Shape, strides: Shape, dtype: np.dtype) -> np.ndarray:
