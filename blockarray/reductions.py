@@ -304,7 +304,7 @@ def var(
     dtype : dtype, optional
     out : Array, optional
     ddof, correction : number, optional
-        The sum is divided by the number of elements minus this.
+        The sum is divided by the number of elements minus this; if nothing is left, the result is a NaN.
     keepdims : bool, optional
         Keep the reduced axes, with extent 1.
     where : array_like of bool, optional
@@ -358,11 +358,11 @@ def _variance(
             mean = _divide(lazy(reduce("sum", _masked(x._read(), where, 0), axes, True)), count)
         total = lazy(reduce("sum", _masked(_square(x - mean)._read(), where, 0), axes, keepdims))
     if where is True:
-        divisor: Any = builtins.max(count - ddof, 0)
-        result = elementwise(TABLE["divide"], total, float(divisor))
+        divisor = float(count - ddof) if count > ddof else np.nan
+        result = elementwise(TABLE["divide"], total, divisor)
     else:
         left = _count(where, e.shape, axes, keepdims) - ddof
-        result = _divide(total, elementwise(TABLE["maximum"], left, 0))
+        result = _divide(total, elementwise(TABLE["where"], left > 0, left, np.nan))
     if root:
         result = elementwise(TABLE["sqrt"], result)
     return cast_to(result, real_type(to))

@@ -126,3 +126,12 @@ def test_dlpack_refuses() -> None:
         xp.from_dlpack([1, 2])
     broadcast = xp.broadcast_to(x, (2, 3))
     assert np.from_dlpack(broadcast).tolist() == [[0, 1, 2]] * 2
+
+
+def test_variance_of_too_few_elements_is_a_nan() -> None:
+    x = xp.asarray([1.0, 2.0])
+    for correction, expected in ((0, 0.25), (1.5, 1.0), (2, np.nan), (3, np.nan)):
+        assert np.array_equal(xp.var(x, correction=correction), expected, equal_nan=True)
+        assert np.array_equal(xp.std(x, correction=correction), np.sqrt(expected), equal_nan=True)
+        assert np.array_equal(xp.var(x, correction=correction, where=[True, True]), expected, equal_nan=True)
+    assert np.isnan(xp.var(xp.zeros((0,))))
