@@ -14,6 +14,18 @@ CURRENT = "2025.12"
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", CURRENT)
 
 
+class _Earlier(ModuleType):
+    """The namespace of an earlier version; equal to the others, for it is the same library's."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModuleType) and other.__name__ == self.__name__
+
+    def __hash__(self) -> int:
+        import blockarray
+
+        return hash(blockarray)
+
+
 class _EarlierInfo(Info):
     def devices(self) -> Any:
         return [*super().devices()]
@@ -49,7 +61,7 @@ def namespace(version: str) -> Any:
         raise ValueError(f"api_version {version!r} is not supported; these are: {', '.join(VERSIONS)}")
     if version == CURRENT:
         return blockarray
-    earlier = ModuleType("blockarray", blockarray.__doc__)
+    earlier = _Earlier("blockarray", blockarray.__doc__)
     vars(earlier).update(
         vars(blockarray),
         __array_api_version__=version,

@@ -17,6 +17,7 @@ def test_versions() -> None:
         earlier = x.__array_namespace__(api_version=version)
         assert earlier is xp.asarray([1]).__array_namespace__(api_version=version)
         assert earlier.__array_api_version__ == version and earlier.linalg is xp.linalg
+        assert earlier == xp and xp == earlier and len({earlier, xp}) == 1 and earlier != np
         assert type(earlier.meshgrid(x, x)) is type(earlier.broadcast_arrays(x, x)) is list
         assert type(earlier.__array_namespace_info__().devices()) is list
     assert type(xp.meshgrid(x, x)) is type(xp.broadcast_arrays(x, x)) is tuple
