@@ -53,7 +53,7 @@ def package(made: Code, target: Target) -> bytes:
     header["workspace_zeroed"] = made.workspace_zeroed
     if made.programs is not None:
         header["programs"] = made.programs
-    assembled = back_end.assemble(code, target)
+    assembled = back_end.assemble_densely(code, target)
     if assembled is None:
         header["format"], payload = "ptx", code.encode()
     else:

@@ -26,7 +26,7 @@ from . import doubles, layout, lookback, reduction, runs, scan, scatter, singles
 from .layout import Facts, is_const
 from .memory import GLOBAL, at, both, combine, i32, i64, join, load, parts, select, store
 from .target import Target
-from .together import Fast, together
+from .together import Ways, together
 
 BARRIERS = frozenset(("reduce", "argreduce"))
 EFFECTS = frozenset(("store_view", "store_ptr", "check"))
@@ -394,15 +394,18 @@ class Codegen:
 
     def emit_points(self, ops: Sequence[Op], points: Sequence[Point]) -> None:
         """Emit the ops' elements at some points."""
-        for fast, group in groupby(ops, self._fast):
-            if fast is not None:
-                for op in group:
-                    self._elements(op, fast, points)
-                continue
-            group = list(group)
-            for point in points:
-                for op in group:
-                    self._element(op, point)
+        # Elements that share branches go through all ops before the next ones do.
+        n = min([ways.elements for op in ops if (ways := self._ways(op)) is not None], default=1)
+        for few in (points[k : k + n] for k in range(0, len(points), n)):
+            for ways, group in groupby(ops, self._ways):
+                if ways is not None:
+                    for op in group:
+                        self._elements(op, ways, few)
+                    continue
+                group = list(group)
+                for point in few:
+                    for op in group:
+                        self._element(op, point)
 
     # -- elements -----------------------------------------------------------------------------------------------------
     @contextmanager
@@ -456,22 +459,22 @@ class Codegen:
         (found,) = parts(self.get(value, point))
         return found
 
-    @staticmethod
-    def _fast(op: Op) -> Callable[..., Fast] | None:
-        """The function's code that most operands may take, if a branch for the others serves all elements."""
+    def _ways(self, op: Op) -> Ways | None:
+        """The op's code, if a branch for rare operands serves several elements."""
         dtype = op.result.type.dtype if op.results else ""
         if op.name not in ops.TABLE or dtype != op.operands[0].type.dtype:
             return None
-        return {"f32": singles.FAST, "f64": doubles.FAST}.get(dtype, {}).get(op.name)
+        of_singles = singles.FAST if self.layout.walked else singles.STREAMING
+        return {"f32": of_singles, "f64": doubles.FAST}.get(dtype, {}).get(op.name)
 
-    def _elements(self, op: Op, fast: Callable[..., Fast], points: Sequence[Point]) -> None:
+    def _elements(self, op: Op, ways: Ways, points: Sequence[Point]) -> None:
         """Emit elements of an op that is emitted for all of them together."""
         wanted = {key: p for p in points if self.lookup(key := self.key(op.result, p)) is None}
         if not wanted:
             return
         rows = [[self.get(v, p) for v in op.operands] for p in wanted.values()]
         lanes = [[Lanes(self.t, x) for x in row if isinstance(x, V)] for row in rows]
-        found = together(Real(op.result.type.dtype, self.target), op.name, fast, lanes)
+        found = together(Real(op.result.type.dtype, self.target), ways, lanes)
         for key, v in zip(wanted, found, strict=True):
             self.define(key, v)
 

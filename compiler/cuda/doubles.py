@@ -16,7 +16,7 @@ from ..llvm import library
 from ..llvm.floats import Emitter, Real
 from ..llvm.lanes import Lanes
 from ..llvm.polynomials import ATANH, DOUBLE, horner
-from .together import Fast
+from .together import Fast, Ways, or_library
 
 #: A double's exponent is in the bits of its upper word from this one on.
 _EXPONENT = 20
@@ -220,4 +220,9 @@ def _cos(m: Real, x: Lanes) -> Fast:
 
 
 #: Functions that most operands have fast code for.
-FAST: dict[str, Callable[..., Fast]] = {"divide": _divide, "sqrt": _sqrt, "sin": _sin, "cos": _cos}
+FAST: dict[str, Ways] = {
+    "divide": Ways(_divide, lambda m, a, b: a / b),
+    "sqrt": Ways(_sqrt, lambda m, x: x.call("sqrt")),
+    "sin": or_library("sin", _sin),
+    "cos": or_library("cos", _cos),
+}

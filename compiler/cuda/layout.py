@@ -41,6 +41,8 @@ COMPUTING, HEAVY = 128, 20
 COLUMN_BYTES = 128
 #: Elements of four bytes that a thread holds at most.
 REGISTERS = 32
+#: Bytes that a thread of a kernel with reductions or scans takes at once if it can.
+GOAL = 64
 ACROSS = frozenset(("reduce", "argreduce", "scan"))
 VIEWS = frozenset(("load_view", "store_view"))
 
@@ -101,6 +103,36 @@ class Layout:
 # -- facts about values and accesses ----------------------------------------------------------------------------------
 def is_const(value: Value, number: int) -> bool:
     return value.op is not None and value.op.name == "const" and value.op.attrs["value"] == number
+
+
+def beyond(value: Value, dim: str) -> list[Value] | None:
+    """The scalars that an index is beyond the position in a dim by, if that is what it is."""
+    op = value.op
+    if op is None:
+        return None
+    if op.name == "iota":
+        return [] if op.result.type.extents == (dim,) else None
+    if op.name == "broadcast":
+        return beyond(op.operands[0], dim)
+    if op.name not in ("add", "multiply"):
+        return None
+    for x, other in (op.operands, op.operands[::-1]):
+        while other.op is not None and other.op.name == "broadcast":
+            other = other.op.operands[0]
+        if other.type.extents or (op.name == "multiply" and not is_const(other, 1)):
+            continue
+        found = beyond(x, dim)
+        if found is not None:
+            return found if op.name == "multiply" or is_const(other, 0) else [*found, other]
+    return None
+
+
+def finds_position(op: Op) -> bool:
+    """Whether an argreduce is of a row of numbers and gives a position in it, so that the elements' order is known."""
+    value, *indices = op.operands
+    if not indices or len(op.attrs["dims"]) > 1 or value.type.dtype not in (*dtypes.INTEGER, *dtypes.FLOAT):
+        return False
+    return beyond(indices[0], str(value.type.extents[op.attrs["dims"][0]])) is not None
 
 
 class Facts:
@@ -276,7 +308,7 @@ def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Wi
     width = max([dtypes.SIZE[view(op)[0].type.dtype] for op in views if lane in view(op)[3]], default=8)
     several = _passes(kernel, walked) > 1
     goes_on = any(op.name == "scan" and op.attrs.get("across") for op in kernel.walk())
-    goal = max(vector, min(16, (64 if walked else 32) // width))
+    goal = max(vector, min(16, (GOAL if walked else 32) // width))
     if several and lane not in walked:
         # Threads of a column join in shared memory.
         goal = max(goal, COLUMN_BYTES // width)
@@ -295,6 +327,9 @@ def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Wi
     else:
         streaming = STREAMING
     most = RESIDENT if several and bounded <= RESIDENT * limit else streaming
+    if any(op.name == "argreduce" and finds_position(op) for op in kernel.walk()):
+        # What a thread has is compared twice.
+        limit, most = goal, RESIDENT if lane in walked else streaming
     if goes_on:
         # Its block is one trip.
         most = min(RESIDENT, max(SCANNING, bounded // limit))

@@ -15,6 +15,9 @@ import llvmlite.binding as llvm
 from . import libdevice, tools
 from .target import DATA_LAYOUT, SYMBOL, TRIPLE, Target
 
+#: Registers of a thread with which a processor runs as many threads as it can, and from which on fewer are worth a try.
+FULL, NEARLY_FULL = 32, 40
+
 #: LLVM's pass managers and target machines are not safe to share; one compilation runs at a time.
 _lock = threading.Lock()
 
@@ -28,6 +31,7 @@ _SELECTED = re.compile(
 _DECLARATION = re.compile(r"^declare [^@\n]*@([^\s(]+)\(", re.MULTILINE)
 _UNSELECTABLE = re.compile(r"\b(frem|fp128|x86_fp80|ppc_fp128|invoke|landingpad|va_arg)\b")
 _RESOURCES = re.compile(r"Used (\d+) registers")
+_THREADS = re.compile(r"^\.reqntid .*$", re.MULTILINE)
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
@@ -138,3 +142,12 @@ def assemble(code: str, target: Target) -> Assembled | None:
     report = done.stderr[max(0, done.stderr.rfind(f"entry function '{SYMBOL}'")) :]
     registers, spills = _RESOURCES.search(report), _SPILLS.findall(done.stderr)
     return Assembled(cubin, int(registers[1]) if registers else 0, sum(int(stores) for stores, _ in spills))
+
+
+def assemble_densely(code: str, target: Target) -> Assembled | None:
+    """As `assemble`, with so few registers that a processor is full of threads, if none more are needed by much."""
+    found = assemble(code, target)
+    if found is None or not FULL < found.registers <= NEARLY_FULL or ".minnctapersm" in code:
+        return found
+    bounded = assemble(_THREADS.sub(rf"\g<0>\n.maxnreg {FULL}", code, count=1), target)
+    return bounded if bounded is not None and not bounded.spills else found

@@ -5,21 +5,22 @@ Every thread gets the result.  The order of all operations is fixed by the layou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import dtypes, ops
 from ..ir import Op
 from ..llvm.convert import Register, constant, convert
+from ..llvm.lanes import Lanes, branch
 from ..llvm.text import Text, V
-from . import runs
+from . import layout, runs
 from .memory import at, i32, i64, join, load, parts, select, store
 
 if TYPE_CHECKING:
     from .codegen import Codegen
 
-LAST = 2**63 - 1
+LAST = {"i32": 2**31 - 1, "i64": 2**63 - 1}
 FULL = -1
 #: Bits of a lane's number in its warp.
 WARP = 5
@@ -42,13 +43,28 @@ class Reduction:
         row = ops.TABLE[op.attrs["kind"]]
         assert row.combine is not None and row.identity is not None
         self.dtypes, self.combiner = state_types(op), row.combine
-        self.identity = [row.identity(self.dtypes[0]), LAST][: len(self.dtypes)]
+        #: The dim in which an argreduce finds a position, if that is so: a thread finds its own winner first.
+        self.along = str(op.operands[0].type.extents[op.attrs["dims"][0]]) if self._finds_position() else None
+        if self.along is not None and layout.bucket(code.kernel, self.along) is not None:
+            self.dtypes[1] = "i32"
+        self.identity = [row.identity(self.dtypes[0]), *(LAST[d] for d in self.dtypes[1:])]
         self.extents = op.operands[0].type.extents
         self.reduced = [str(self.extents[d]) for d in op.attrs["dims"]]
         self.kept = op.result.type.extents
         #: By the registers of the operand: variables that survive trips, or this strip's values.
         self.cells: dict[tuple[int, ...], list[list[V]]] | None = None
         self.values: dict[tuple[int, ...], State] = {}
+
+    def _finds_position(self) -> bool:
+        return self.op.name == "argreduce" and layout.finds_position(self.op)
+
+    def result(self, state: State) -> Register:
+        """What all elements together give."""
+        found = convert(self.code.t, state[-1], self.dtypes[-1], self.op.result.type.dtype)
+        if self.along is not None:
+            for scalar in layout.beyond(self.op.operands[1], self.along) or ():
+                found = self.code.t.bin("add", parts(found)[0], self.code.integer(scalar))
+        return found
 
     def neutral(self) -> State:
         return [constant(self.code.t, x, d) for x, d in zip(self.identity, self.dtypes, strict=True)]
@@ -87,29 +103,75 @@ class Reduction:
         code = self.code
         self.cells = {}
         for point in code.points(self.extents):
-            cells = self.cells[tuple(point.values())] = [code.variable(d) for d in self.dtypes]
+            key = tuple(point.values()) if self.along is None else self._kept(point)
+            if key in self.cells:
+                continue
+            cells = self.cells[key] = [code.variable(d) for d in self.dtypes]
             for cell, reg in zip(cells, self.neutral(), strict=True):
                 code.write(cell, reg)
 
     def update(self, points: Sequence[dict[str, int]]) -> None:
         """Take in elements."""
-        code, t = self.code, self.code.t
-        few = not runs.is_large(code, self.extents)
+        if self.along is not None:
+            rows: dict[tuple[int, ...], list[dict[str, int]]] = {}
+            for point in points:
+                rows.setdefault(self._kept(point), []).append(point)
+            for key, row in rows.items():
+                self._take(key, self._winner(self.along, row))
+            return
+        few = not runs.is_large(self.code, self.extents)
         for point in points:
-            state = [
-                convert(t, code.get(v, point), v.type.dtype, d)
-                for v, d in zip(self.op.operands, self.dtypes, strict=True)
-            ]
-            mask = code.mask(self.reduced, point)
-            if mask is not None:
-                state = [select(t, mask, x, y) for x, y in zip(state, self.neutral(), strict=True)]
-            key = tuple(point.values()) if few else self._chain(point)
-            if self.cells is None:
-                self.values[key] = self.join(self.values[key], state) if key in self.values else state
-                continue
-            old = [code.read(cell, d) for cell, d in zip(self.cells[key], self.dtypes, strict=True)]
-            for cell, reg in zip(self.cells[key], self.join(old, state), strict=True):
-                code.write(cell, reg)
+            self._take(tuple(point.values()) if few else self._chain(point), self._state(point))
+
+    def _state(self, point: dict[str, int]) -> State:
+        """An element's, or where there is none the neutral one."""
+        code, t = self.code, self.code.t
+        operands = self.op.operands if self.along is None else self.op.operands[:1]
+        state = [convert(t, code.get(v, point), v.type.dtype, d) for v, d in zip(operands, self.dtypes)]
+        mask = code.mask(self.reduced, point)
+        return state if mask is None else [select(t, mask, x, y) for x, y in zip(state, self.neutral())]
+
+    def _take(self, key: tuple[int, ...], state: State) -> None:
+        """Join a state to the accumulator of a key."""
+        code = self.code
+        if self.cells is None:
+            self.values[key] = self.join(self.values[key], state) if key in self.values else state
+            return
+        old = [code.read(cell, d) for cell, d in zip(self.cells[key], self.dtypes, strict=True)]
+        for cell, reg in zip(self.cells[key], self.join(old, state), strict=True):
+            code.write(cell, reg)
+
+    def _kept(self, point: dict[str, int]) -> tuple[int, ...]:
+        """The accumulator of a row's elements."""
+        return tuple([0 if name in self.reduced else r for name, r in point.items()])
+
+    def _winner(self, along: str, row: Sequence[dict[str, int]]) -> State:
+        """The state of a thread's elements, in the order of their positions: the extreme value, then where it is.
+
+        What lies outside of the tile is neutral and comes last.
+        """
+        code, t, dtype = self.code, self.code.t, self.dtypes[0]
+        values = [self._state(point)[0] for point in row]
+        (best,) = _tree(values, lambda a, b: code.combine(self.combiner, [a, b], [dtype] * 2, dtype))
+        offsets = [i32(code.layout.splits[along].offset(point[along])) for point in row]
+
+        def first(found: Callable[[Register], V]) -> Lanes:
+            place = offsets[-1]
+            for x, offset in zip(values[-2::-1], offsets[-2::-1], strict=True):
+                place = t.select(found(x), offset, place)
+            return Lanes(t, place)
+
+        def is_nan(x: Register) -> V:
+            return parts(code.combine("isnan", [x], [dtype], "bool"))[0]
+
+        place = first(lambda x: parts(code.combine("equal", [x, best], [dtype] * 2, "bool"))[0])
+        if dtype in dtypes.FLOAT:
+            place = branch(Lanes(t, is_nan(best)), lambda: first(is_nan), place)
+        place = t.bin("add", code.first[along], place.v)
+        if along in code.base or self.dtypes[1] == "i64":
+            wide = t.bin("add", t.cast("zext", place, "i64"), code.base.get(along, i64(0)))
+            place = t.cast("trunc", wide, self.dtypes[1])
+        return [best, place]
 
     def _chain(self, point: dict[str, int]) -> tuple[int, ...]:
         """The accumulator of an element where there is none for each."""
@@ -127,11 +189,16 @@ class Reduction:
             rows.setdefault(tuple([key[k] for k in places]), []).append(state)
         folded: list[State] = []
         for states in rows.values():
-            while len(states) > 1:
-                odd = states[len(states) & ~1 :]
-                states = [self.join(a, b) for a, b in zip(states[::2], states[1::2])] + odd
-            folded.append(states[0])
+            folded += _tree(states, self.join)
         return folded
+
+
+def _tree(values: list[Any], join: Callable[[Any, Any], Any]) -> list[Any]:
+    """Values joined to one, neighbours first."""
+    while len(values) > 1:
+        odd = values[len(values) & ~1 :]
+        values = [join(a, b) for a, b in zip(values[::2], values[1::2])] + odd
+    return values
 
 
 def state_types(op: Op) -> list[str]:
@@ -157,8 +224,7 @@ def finish(code: Codegen, reductions: Sequence[Reduction]) -> None:
     _across_warps(code, pending)
     for r, states in folded:
         for point, state in zip(code.points(r.kept), states, strict=True):
-            value = r.op.result
-            code.define(code.key(value, point), convert(code.t, state[-1], r.dtypes[-1], value.type.dtype))
+            code.define(code.key(r.op.result, point), r.result(state))
         code.define(("all", r.op), True)
 
 

@@ -18,18 +18,22 @@ class Fast(NamedTuple):
     good: Lanes
 
 
-#: What gives all results.
-_SLOW: dict[str, Emitter] = {
-    "divide": lambda m, a, b: a / b,
-    "sqrt": lambda m, x: x.call("sqrt"),
-    "sin": lambda m, x: library.call(m.target, "sin", x),
-    "cos": lambda m, x: library.call(m.target, "cos", x),
-}
+class Ways(NamedTuple):
+    """A function's code that most operands may take, and its code for all."""
+
+    fast: Callable[..., Fast]
+    slow: Emitter
+    #: Elements that a branch serves at most: what they are computed from waits in registers beside their results.
+    elements: int = 8
 
 
-def together(m: Real, name: str, fast: Callable[..., Fast], operands: Sequence[Sequence[Lanes]]) -> list[V]:
-    """The function `name` of several elements' operands."""
-    found = [fast(m, *xs) for xs in operands]
+def or_library(name: str, fast: Callable[..., Fast], elements: int = 8) -> Ways:
+    return Ways(fast, lambda m, *xs: library.call(m.target, name, *xs), elements)
+
+
+def together(m: Real, ways: Ways, operands: Sequence[Sequence[Lanes]]) -> list[V]:
+    """A function of several elements' operands."""
+    found = [ways.fast(m, *xs) for xs in operands]
     good = found[0].good
     for one in found[1:]:
         good = good & one.good
@@ -38,7 +42,7 @@ def together(m: Real, name: str, fast: Callable[..., Fast], operands: Sequence[S
     origin = t.block
     t.br_if(good.v, done, rare)
     t.label(rare)
-    slow = [_SLOW[name](m, *xs).v for xs in operands]
+    slow = [ways.slow(m, *xs).v for xs in operands]
     end = t.block
     t.br(done)
     t.label(done)

@@ -90,7 +90,7 @@ DOUBLE = Format(
     ),
 )  # fmt: skip
 #: (log(1 + f) - f + f**2 / 2) / f**3, for sqrt(1/2) <= 1 + f < sqrt(2), in float.
-_LOG = (
+LOG = (
     0.3333333134651184, -0.2500081956386566, 0.20001226663589478, -0.1662335842847824, 0.14201760292053223,
     -0.13160181045532227, 0.12761564552783966, -0.07634486258029938,
 )  # fmt: skip
@@ -198,7 +198,7 @@ def _log1p_rest(f: Lanes, add: Lanes | float) -> Lanes:
     """log(1 + f) plus something small."""
     square = f * f
     if f.elem == "float":
-        return f + square.fma(f.fma(horner(f, _LOG), -0.5), add)
+        return f + square.fma(f.fma(horner(f, LOG), -0.5), add)
     half = 0.5 * square
     s = f / (2 + f)
     z = s * s

@@ -559,7 +559,10 @@ def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     """Rounded once, but for products near the ends of the range."""
     if a.dtype == np.float32:
-        return (a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)).astype(np.float32)
+        total, error = _two_sum(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64))
+        # Rounded to odd, so that the sum is not rounded twice.
+        odd = total.view(np.int64) - ((error != 0) & ((error < 0) != (total < 0))) | (error != 0)
+        return np.where(np.isfinite(total), odd.view(np.float64), total).astype(np.float32)
     product = a * b
     halves = [x * 134217729.0 for x in (a, b)]
     (ah, al), (bh, bl) = ((h - (h - x), x - (h - (h - x))) for h, x in zip(halves, (a, b)))

@@ -357,8 +357,10 @@ def layernorm(n0: int = 5, n1: int = 1000, dtype: str = "f32", known: bool = Tru
     return m.case(10 * tolerance(dtype), 1e-4)
 
 
-def argmax(n0: int = 7, n1: int = 1000, kind: str = "argmax", dtype: str = "f32", together: int = 1) -> Case:
-    m = Rows(kind, n0, n1, dtype, together=together)
+def argmax(
+    n0: int = 7, n1: int = 1000, kind: str = "argmax", dtype: str = "f32", together: int = 1, known: bool = True
+) -> Case:
+    m = Rows(kind, n0, n1, dtype, known, together)
     x = m.args[0].reshape(n0, n1)
     if dtype in dtypes.FLOAT:
         x[:] = np.round(x)
@@ -366,6 +368,39 @@ def argmax(n0: int = 7, n1: int = 1000, kind: str = "argmax", dtype: str = "f32"
         x[2] = -np.inf
     where = m.b.broadcast(m.b.iota("j"), (len(m.extents) - 1,), m.extents)
     m.store_rows(m.b.argreduce(m.tile, where, kind, (len(m.extents) - 1,)))
+    return m.case()
+
+
+def partial_argmax(n: int = 100003, block: int = 16384, kind: str = "argmax") -> Case:
+    m = Make(kind)
+    b = m.b
+    blocks = -(-n // block)
+    x, out = m.array("f32", n), m.array("i64", blocks)
+    m.args[0][:] = np.round(m.args[0])
+    m.args[0][[block + 5, block + 700]] = np.nan
+    j = m.blocked("j", m.size(n), block)
+    start, one = b.dim_start(j), b.const(1)
+    where = b.op("add", b.broadcast(start, (), (j,)), b.op("multiply", b.iota(j), b.broadcast(one, (), (j,))))
+    winner = b.argreduce(b.load_view(x, start, [one], (j,)), where, kind, (0,))
+    b.store_view(winner, out, b.program_id(0), [])
+    return m.case()
+
+
+def column_argmax(n0: int = 100, n1: int = 333, known: bool = True, across: bool = False) -> Case:
+    """Of each column; `across`: the indices are no positions along it, and fall."""
+    m = Make("argmax")
+    b = m.b
+    x, out = m.array("f32", n0 * n1), m.array("i64", n1)
+    m.args[0][:] = np.round(m.args[0])
+    m.args[0][[5 * n1 + 7, 50 * n1 + 7]] = np.nan
+    s0, s1 = m.size(n0), m.size(n1)
+    i, j = m.whole("i", s0, bucket(n0) if known else None), m.blocked("j", s1, 128)
+    start, one = b.dim_start(j), b.const(1)
+    where = b.broadcast(b.iota(i), (0,), (i, j))
+    if across:
+        where = b.op("subtract", b.broadcast(s0, (), (i, j)), where)
+    tile = b.load_view(x, start, [s1, one], (i, j))
+    b.store_view(b.argreduce(tile, where, "argmax", (0,)), out, start, [one])
     return m.case()
 
 
@@ -585,6 +620,13 @@ CASES: dict[str, Callable[[], Case]] = {
     "layernorm x4": lambda: layernorm(7, 200, together=4),
     **{f"{k} {n}": lambda k=k, n=n: argmax(7, n, k) for k in ("argmax", "argmin") for n in (5, 1000, 5000)},
     "argmax i8": lambda: argmax(7, 1000, dtype="i8"),
+    **{f"argmax {d}": lambda d=d: argmax(7, 5000, dtype=d) for d in ("f64", "bf16", "u64", "c64")},
+    "argmax unknown": lambda: argmax(7, 5000, known=False),
+    "argmax 70000": lambda: argmax(3, 70000),
+    **{f"{k} partial": lambda k=k: partial_argmax(kind=k) for k in ("argmax", "argmin")},
+    "argmax columns": column_argmax,
+    "argmax columns unknown": lambda: column_argmax(known=False),
+    "argmax columns falling": lambda: column_argmax(across=True),
     "argmax x4": lambda: argmax(7, 100, together=4),
     **{f"sum {d}": lambda d=d: row_reduce("sum", d) for d in DTYPES if d != "bool"},
     **{f"{k} {d}": lambda k=k, d=d: row_reduce(k, d) for k in ("min", "max") for d in ("i8", "u64", "f16", "f64")},
