@@ -9,6 +9,7 @@ import numpy as np
 from . import elementwise, reductions
 from .array import Array
 from .compiler.ops import TABLE
+from .host import home, to_arrays
 from .operands import as_array
 
 
@@ -67,9 +68,12 @@ def array_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: d
         if method != "__call__":
             kwargs.setdefault("axis", 0)
         return function(*inputs, **kwargs)
-    if not ours or out is None:
-        return getattr(ufunc, method)(*map(_plain, inputs), **{k: _plain(v) for k, v in kwargs.items()})
-    return NotImplemented
+    if ours and out is not None:
+        return NotImplemented
+    result = getattr(ufunc, method)(*map(_plain, inputs), **{k: _plain(v) for k, v in kwargs.items()})
+    if not ours:
+        return result
+    return to_arrays(result, home(ufunc.__name__, [x for x in inputs if isinstance(x, Array)]))
 
 
 def array_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -136,3 +136,20 @@ def test_variance_of_too_few_elements_is_a_nan() -> None:
         assert np.array_equal(xp.std(x, correction=correction), np.sqrt(expected), equal_nan=True)
         assert np.array_equal(xp.var(x, correction=correction, where=[True, True]), expected, equal_nan=True)
     assert np.isnan(xp.var(xp.zeros((0,))))
+
+
+def test_ufuncs_of_other_libraries_give_arrays() -> None:
+    x = xp.asarray([1.0, 6.0])
+    mantissa, exponent = np.frexp(x)
+    assert type(mantissa) is type(exponent) is xp.Array and mantissa.device == x.device
+    assert mantissa.tolist() == [0.5, 0.75] and exponent.tolist() == [1, 3]
+    total = np.hypot.reduce(x)  # type: ignore[arg-type]
+    assert type(total) is xp.Array and float(total) == np.hypot(1, 6)
+    out = np.empty(2)
+    assert np.spacing(x, out=out) is out
+
+
+def test_unique_values_are_in_order() -> None:
+    a = np.random.default_rng(0).integers(-50, 50, (20, 30))
+    assert xp.unique_values(xp.asarray(a)).tolist() == np.unique(a).tolist()
+    assert np.array_equal(xp.unique_values(xp.asarray([np.nan, 1.0, np.nan])), [1, np.nan, np.nan], equal_nan=True)
