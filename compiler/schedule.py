@@ -52,8 +52,8 @@ GPU_ROW = 1 << 16
 GPU_COLUMNS = 128
 GPU_LEAST_COLUMNS = 32
 GPU_RESIDENT = 1 << 15
-#: GPU: positions of a long scan that a program takes, and the fewest of such blocks that are worth the waiting.
-GPU_SCAN = 16384
+#: GPU: bytes of a long scan that a program takes, and the fewest of such blocks that are worth the waiting.
+GPU_SCAN_BYTES = 1 << 16
 GPU_SCAN_BLOCKS = 8
 #: Types whose elements a GPU adds to in memory; integers, so that their order does not matter.
 ATOMIC = frozenset(map(np.dtype, ("int32", "uint32", "int64", "uint64")))
@@ -209,8 +209,9 @@ def gpu(space: Space, processors: int) -> Tiles:
     if inner:
         if len(inner) == len(space.walks) == 1 and space.walks[0][0].op.kind == "scan":
             (scanned,) = inner
-            if scanned.size >= GPU_SCAN_BLOCKS * GPU_SCAN and prod(a.size for a in outer) < 2 * processors:
-                return {scanned: GPU_SCAN}
+            block = GPU_SCAN_BYTES // max(4, space.walks[0][0].dtype.itemsize)
+            if scanned.size >= GPU_SCAN_BLOCKS * block and prod(a.size for a in outer) < 2 * processors:
+                return {scanned: block}
         length = prod(bucket(a.size) for a in inner)
         if lane in outer:
             columns = min(GPU_COLUMNS, bucket(lane.size))

@@ -31,8 +31,8 @@ from .together import Ways, together
 BARRIERS = frozenset(("reduce", "argreduce"))
 EFFECTS = frozenset(("store_view", "store_ptr", "check"))
 LOADS = frozenset(("load_view", "load_ptr"))
-#: Registers that a thread may have, of the block's file of so many, and those that it needs in any case.
-MOST_REGISTERS, REGISTER_FILE, FEW = 128, 1 << 16, 28
+#: Registers that a thread may have, and those that it needs in any case.
+MOST_REGISTERS, FEW = 128, 28
 
 #: Register numbers by dim.
 Point = Mapping[str, int]
@@ -110,6 +110,8 @@ class Codegen:
     def generate(self) -> Code:
         self._parameters()
         self._programs()
+        if self.goes_on and lookback.AHEAD:
+            lookback.fetch_ahead(self)
         self._versions()
         self.t.line("ret void")
         params = ", ".join(f"{ty} %{name}" for name, ty in self._signature)
@@ -374,7 +376,7 @@ class Codegen:
     def _room(self, ops: Sequence[Op]) -> int:
         """Bytes of registers that are free for loads in flight, beside what the ops read that is there already."""
         held = {v.op for op in ops for v in op.operands if v.op is not None and v.op not in ops}
-        free = min(MOST_REGISTERS, REGISTER_FILE // self.layout.threads) - FEW
+        free = min(MOST_REGISTERS, layout.REGISTER_FILE // self.layout.threads) - FEW
         return 4 * free - sum(self._bytes(op) for op in held if op.name != "broadcast")
 
     def _before(self, ops: Sequence[Op], op: Op) -> list[Op]:

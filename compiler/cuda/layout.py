@@ -29,9 +29,8 @@ WIDE = 16
 #: Threads of a block that streams, and of one that keeps its elements from pass to pass.
 STREAMING = 512
 RESIDENT = 1024
-#: Threads of a block that waits for others, and of a processor with such blocks.
-SCANNING = 256
-WAITING = 1536
+#: Words that a thread keeps of a block that waits for others, and the registers that it needs beside them.
+SCANNED, SPARE = 64, 20
 #: Threads of a block that walks a dim of unknown extent.
 WALKING = 256
 #: Threads of a block whose time goes to functions of doubles, in additions an element, from so many on: they take
@@ -39,8 +38,8 @@ WALKING = 256
 COMPUTING, HEAVY = 128, 20
 #: Bytes of columns that are walked again that a thread holds.
 COLUMN_BYTES = 128
-#: Elements of four bytes that a thread holds at most.
-REGISTERS = 32
+#: Elements of four bytes that a thread holds at most, and registers of a processor.
+REGISTERS, REGISTER_FILE = 32, 1 << 16
 #: Bytes that a thread of a kernel with reductions or scans takes at once if it can.
 GOAL = 64
 ACROSS = frozenset(("reduce", "argreduce", "scan"))
@@ -300,14 +299,14 @@ def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Wi
     if vector == 1 and not any(lane in view(op)[3] for op in views):
         # Neighbours share blocks of random bits.
         vector = max(PER_BLOCK.get(op.name, 1) for op in kernel.walk())
-    vector = min(vector, sizes[lane] or 16)
+    goes_on = any(op.name == "scan" and op.attrs.get("across") for op in kernel.walk())
+    vector = min(vector, (sizes[lane] or 16) // (target.warp if goes_on else 1) or 1)
     splits[lane].vector = vector
     # Innermost first; scans go along registers rather than threads.
     scanned = {op.operands[0].type.extents[op.attrs["dim"]] for op in kernel.walk() if op.name == "scan"}
     order = [lane, *sorted((n for n in reversed(kernel.dims) if n != lane), key=lambda n: n in scanned)]
     width = max([dtypes.SIZE[view(op)[0].type.dtype] for op in views if lane in view(op)[3]], default=8)
     several = _passes(kernel, walked) > 1
-    goes_on = any(op.name == "scan" and op.attrs.get("across") for op in kernel.walk())
     goal = max(vector, min(16, (GOAL if walked else 32) // width))
     if several and lane not in walked:
         # Threads of a column join in shared memory.
@@ -331,9 +330,9 @@ def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Wi
         # What a thread has is compared twice.
         limit, most = goal, RESIDENT if lane in walked else streaming
     if goes_on:
-        # Its block is one trip.
-        most = min(RESIDENT, max(SCANNING, bounded // limit))
-        limit = max(limit, bounded // most)
+        # Its block is one trip, and waits for others: what does not wait must fill the memory's pipes meanwhile.
+        most = min(RESIDENT, max(target.warp, bounded * max(4, width) // 4 // SCANNED))
+        goal = limit = bounded // most
     threads = min(most, max(target.warp, _floor(bounded // goal)))
     if unbounded:
         threads = WALKING
@@ -358,7 +357,7 @@ def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Wi
     blocks = 2 if active == RESIDENT and words <= REGISTERS // 2 else 1
     if goes_on:
         # While some wait for what precedes them, others load.
-        blocks = max(1, (WAITING if words <= REGISTERS // 2 else RESIDENT) // active)
+        blocks = max(1, REGISTER_FILE // (active * (words + SPARE)))
     return Layout(splits, lane, walked, active, max(active, target.warp), blocks)
 
 

@@ -16,14 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from .. import dtypes
 from ..ir import Kernel, Op
 from ..llvm.convert import Register, from_memory, memory_type, to_memory
 from ..llvm.text import V
+from .layout import is_const, view
 from .memory import at, i32, i64, join, load, parts, select, store
-from .reduction import shuffle, state_types
+from .reduction import scan_lanes, shuffle, state_types
 
 if TYPE_CHECKING:
     from .codegen import Codegen
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 TICKET = 16
 #: Bits of a program's number in its group, and of a group's in its batch.
 GROUP = 5
+#: Programs between one that is running and one whose elements are fetched, and bytes that are fetched at once.
+AHEAD, LINE = 396, 128
 _WARP = "convergent nounwind"
 
 
@@ -65,6 +69,33 @@ def _words(dtype: str) -> int:
 def workspace(op: Op) -> tuple[int, int]:
     """Bytes, and bytes a program: there are fewer groups and batches than programs."""
     return TICKET, 16 * _words(state_types(op)[0])
+
+
+def fetch_ahead(code: Codegen) -> None:
+    """Have the cache get what a later program will load: the memory then has work while programs wait for others."""
+    op, t = code.goes_on, code.t
+    assert op is not None
+    name = str(op.result.type.extents[0])
+    dim = code.kernel.dims[name]
+    block, length = dim.block, code.integer(dim.size)
+    assert block is not None
+    # A whole block.
+    exists = t.cmp("sle", t.bin("add", code.start(name), i64((AHEAD + 1) * block)), length)
+    for load_ in code.kernel.body.ops:
+        if load_.name != "load_view" or load_.result.type.extents != (name,) or not is_const(view(load_)[2][0], 1):
+            continue
+        pointer, offset, _, _ = view(load_)
+        size = dtypes.SIZE[pointer.type.dtype]
+        start = t.bin("add", code.integer(offset), i64(AHEAD * block))
+        first = at(t, code.integer(pointer), t.bin("mul", start, i64(size)))
+        lines = max(1, block * size // LINE)
+        for k in range(0, lines, code.layout.threads):
+            inside = exists
+            if lines - k < code.layout.threads:
+                inside = t.bin("and", exists, t.cmp("ult", code.tid, i32(lines - k)))
+            line = t.bin("mul", t.cast("zext", code.tid, "i64"), i64(LINE))
+            place = at(t, at(t, first, line), k * LINE)
+            t.line(f'call void asm sideeffect "@$1 prefetch.global.L2 [$0];", "l,b"({place}, {inside})')
 
 
 class Values:
@@ -123,9 +154,11 @@ class LookBack:
         dim = str(op.result.type.extents[op.attrs["dim"]])
         axis = code.kernel.dims[dim].axis
         last, alone = len(code.kernel.grid) - 1, len(op.result.type.extents) == 1
-        if axis is None or axis != last or not alone or code.layout.splits[dim].looped:
+        split = code.layout.splits[dim]
+        if axis is None or axis != last or not alone or split.looped or split.threads < 32:
             raise NotImplementedError(
-                "a scan goes on along the last axis of the grid, in a tile of one dim in one trip"
+                "a scan goes on along the last axis of the grid, in a tile of one dim, of 32 positions at least, in"
+                " one trip"
             )
         t = code.t
         self.place = t.cast("trunc", code.places[axis], "i32")
@@ -144,15 +177,31 @@ class LookBack:
             values = t.bin("add", self.batches, t.bin("lshr", count, i32(2 * GROUP)))
             self.base = self._slot(t.bin("mul", t.bin("udiv", code.program, count), values))
 
-    def find(self, total: Register, first: Register) -> Register:
-        """What the block's elements are joined to.  All threads know the block's `total`, and `first`, with which the
-        scan begins."""
-        code, t, lane = self.code, self.code.t, self.code.tid
-        self._publish(total, self._slot(self.place), self.writes)
-        shared = code.exchange(16)
+    def put_before(self, totals: V, count: int, first: Register) -> None:
+        """Replace `count` totals of parts of the block, in shared memory, by what precedes each; by the first warp.
+        `first` is what the scan begins with."""
+        t, lane = self.code.t, self.code.tid
         begin, done = t.new_label("begin"), t.new_label("done")
-        t.br_if(t.cmp("ult", code.tid, i32(32)), begin, done)
+        t.br_if(t.cmp("ult", lane, i32(32)), begin, done)
         t.label(begin)
+        each, nbytes = max(1, count // 32), dtypes.SIZE[self.dtype]
+        own = at(t, totals, t.cast("zext", t.bin("mul", lane, i32(each * nbytes)), "i64"))
+        exist = t.cmp("ult", lane, i32(count)) if count < 32 else None
+        xs = [load(t, at(t, own, k * nbytes), self.dtype, 1, exist)[0] for k in range(each)]
+        if exist is not None:
+            xs = [select(t, exist, x, self.identity) for x in xs]
+        xs = [*accumulate(xs, self.join)]
+        earlier, through = scan_lanes(t, xs[-1], lane, self.join, self.identity)
+        before = self.join(self._find(shuffle(t, "idx", through, i32(31)), first), earlier)
+        for k, x in enumerate([before, *(self.join(before, x) for x in xs[:-1])]):
+            store(t, [x], at(t, own, k * nbytes), self.dtype, exist)
+        t.br(done)
+        t.label(done)
+
+    def _find(self, total: Register, first: Register) -> Register:
+        """What precedes the block, whose `total` is known to the lanes of the first warp."""
+        t, lane = self.code.t, self.code.tid
+        self._publish(total, self._slot(self.place), self.writes)
         group, batch = t.bin("lshr", self.place, i32(GROUP)), t.bin("lshr", self.place, i32(2 * GROUP))
         number, group_number = (t.bin("and", n, i32((1 << GROUP) - 1)) for n in (self.place, group))
         end = t.bin("add", self.batches, batch)
@@ -171,11 +220,7 @@ class LookBack:
         far = self.join(earlier.get(first), self._total(groups))
         last = t.bin("and", last, t.cmp("eq", group_number, i32((1 << GROUP) - 1)))
         self._publish(self.join(far, whole), self._slot(end), last)
-        store(t, [self.join(far, near)], shared, self.dtype, self.writes)
-        t.br(done)
-        t.label(done)
-        code.barrier()
-        return load(t, shared, self.dtype, 1)[0]
+        return self.join(far, near)
 
     def _slot(self, number: V) -> V:
         """Where one of the scan's values is."""

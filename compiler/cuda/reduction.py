@@ -341,3 +341,13 @@ def _shuffle(t: Text, kind: str, v: V, operand: V) -> V:
     if ty == "float":
         return t.cast("bitcast", found, "float")
     return t.cast("trunc", found, ty) if ty != "i32" else found
+
+
+def scan_lanes(
+    t: Text, x: Register, lane: V, join: Callable[[Register, Register], Register], identity: Register
+) -> tuple[Register, Register]:
+    """What the lanes before this one hold, and what they hold together with it."""
+    for k in range(WARP):
+        other = shuffle(t, "up", x, i32(1 << k))
+        x = select(t, t.cmp("uge", lane, i32(1 << k)), join(other, x), x)
+    return select(t, t.cmp("eq", lane, i32(0)), identity, shuffle(t, "up", x, i32(1))), x

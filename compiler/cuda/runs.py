@@ -39,7 +39,7 @@ class Packed(NamedTuple):
 
 def is_large(code: Codegen, extents: tuple[int | str, ...]) -> bool:
     """Whether a thread has too many of a tile's elements to hold them singly."""
-    return code.count(extents) > REGISTERS
+    return code.count(extents) > REGISTERS and code.goes_on is None
 
 
 def run_strip(code: Codegen, roots: list[Op], across: Sequence[Reduction], effects: Sequence[Op]) -> None:

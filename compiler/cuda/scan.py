@@ -13,7 +13,7 @@ from ..llvm.convert import Register, constant, convert
 from ..llvm.text import V
 from . import lookback
 from .memory import at, i32, load, select, store
-from .reduction import WARP, shuffle, slot, state_types
+from .reduction import WARP, scan_lanes, shuffle, slot, state_types
 
 if TYPE_CHECKING:
     from .codegen import Codegen
@@ -63,28 +63,18 @@ class Scan:
         return convert(self.code.t, self.code.get(carry, row), carry.type.dtype, self.dtype)
 
     def emit(self) -> None:
-        code, t, split = self.code, self.code.t, self.split
+        code = self.code
+        if lookback.scanned(code.kernel) is self.op:
+            self._go_on()
+            return
         rows = list(code.points(self.others))
         # By row and block of positions: the thread's own scan.
-        local: list[list[Block]] = []
-        for row in rows:
-            local.append([])
-            for high in range(split.repeat):
-                xs = []
-                for low in range(split.vector):
-                    point = {**row, self.dim: high * split.vector + low}
-                    x = convert(t, code.get(self.op.operands[0], point), self.op.result.type.dtype, self.dtype)
-                    mask = code.inside(self.dim, point[self.dim])
-                    xs.append(select(t, mask, x, self.identity))
-                local[-1].append(dict(enumerate(accumulate(xs, self.join), high * split.vector)))
+        local = [[self._own(row, high) for high in range(self.split.repeat)] for row in rows]
         totals = [[list(block.values())[-1] for block in blocks] for blocks in local]
         #: What comes before a block's elements, but for earlier blocks.
         before: Sequence[Sequence[Register | None]] = [[None] * len(blocks) for blocks in local]
-        if split.threads > 1:
+        if self.split.threads > 1:
             before, totals = self._across(totals)
-        if lookback.scanned(code.kernel) is self.op:
-            self._go_on(local[0], before[0], totals[0])
-            return
         carries = code.carries.get(self.op)
         for k, row in enumerate(rows):
             carry: Register | None = code.read(carries[k], self.dtype) if carries else None
@@ -108,15 +98,36 @@ class Scan:
             y = x if before is None else self.join(before, x)
             code.define(code.key(value, {**row, self.dim: register}), convert(t, y, self.dtype, value.type.dtype))
 
-    def _go_on(self, blocks: list[Block], before: Sequence[Register | None], totals: list[Register]) -> None:
-        """Join what earlier programs found."""
-        earlier = [None, *accumulate(totals, self.join)]
-        whole = earlier.pop()
-        assert whole is not None
-        before = [self._both(a, b) for a, b in zip(earlier, before, strict=True)]
-        carry = lookback.LookBack(self.code, self.op, self.dtype, self.join, self.identity).find(whole, self.first({}))
-        for block, near in zip(blocks, before, strict=True):
-            self._define({}, block, self._both(carry, near))
+    def _own(self, row: dict[str, int], high: int) -> Block:
+        """The scan of a thread's neighbours."""
+        code, t, vector = self.code, self.code.t, self.split.vector
+        xs = []
+        for register in range(high * vector, (high + 1) * vector):
+            point = {**row, self.dim: register}
+            x = convert(t, code.get(self.op.operands[0], point), self.op.result.type.dtype, self.dtype)
+            xs.append(select(t, code.inside(self.dim, register), x, self.identity))
+        return dict(enumerate(accumulate(xs, self.join), high * vector))
+
+    def _go_on(self) -> None:
+        """Warps scan their lanes; one of them scans the warps' totals and joins what earlier programs found."""
+        code, t, split = self.code, self.code.t, self.split
+        look = lookback.LookBack(code, self.op, self.dtype, self.join, self.identity)
+        lane, warp = t.bin("and", code.tid, i32(31)), t.bin("lshr", code.tid, i32(WARP))
+        warps, size = split.threads >> WARP, dtypes.SIZE[self.dtype]
+        totals = code.exchange(split.repeat * warps * size)
+        blocks: list[Block] = []
+        for high in range(split.repeat):
+            block = self._own({}, high)
+            earlier, through = scan_lanes(t, block[(high + 1) * split.vector - 1], lane, self.join, self.identity)
+            blocks.append({k: self.join(earlier, x) for k, x in block.items()})
+            place = slot(code, at(t, totals, high * warps * size), warp, self.dtype)
+            store(t, [through], place, self.dtype, t.cmp("eq", lane, i32(31)))
+        code.barrier()
+        look.put_before(totals, split.repeat * warps, self.first({}))
+        code.barrier()
+        for high, block in enumerate(blocks):
+            place = slot(code, at(t, totals, high * warps * size), warp, self.dtype)
+            self._define({}, block, load(t, place, self.dtype, 1)[0])
 
     def _across(self, totals: list[list[Register]]) -> tuple[Sequence[list[Register]], list[list[Register]]]:
         """Of the threads' totals: what comes before this thread, and the sums over all threads."""

@@ -443,6 +443,8 @@ class Emulator:
                 ptr, word = _split(asm[4])
                 self._store(self.typed(word)[0], *self.typed(ptr), mask)
                 return
+            if "prefetch" in asm[2]:
+                return
             *words, ptr, predicate = _split(asm[4])
             values = [self.typed(w)[0] for w in words]
             address, space = self.typed(ptr)

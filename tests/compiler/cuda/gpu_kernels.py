@@ -662,7 +662,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "cumsum loop": lambda: row_scan(n1=10001, known=False),
     "cumsum of totals": scan_of_totals,
     "cumsum long": long_scan,
-    "cumsum long whole": lambda: long_scan(1, 4096, 64),
+    "cumsum long whole": lambda: long_scan(1, 4096, 128),
     "cumsum long large": lambda: long_scan(1, 100003, 8192),
     "cumsum long narrow": lambda: long_scan(1, 15007, 64),
     "cumsum long narrow f64": lambda: long_scan(2, 8200, 64, dtype="f64"),
