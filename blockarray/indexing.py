@@ -42,6 +42,8 @@ _WHERE = TABLE["where"]
 _FULL = slice(None)
 #: On a GPU, up to so many values, and ones for less than one of so many places, are stored in order.
 FEW, SPARSE = 1 << 14, 64
+#: From so many values for places of so many bytes on, more than caches hold, near ones are stored together.
+MANY, NEAR = 1 << 20, 1 << 25
 #: Computed indices of at most so many bytes are checked at the call, others when they are used.
 SMALL = 4096
 
@@ -356,28 +358,48 @@ def _assign_advanced(a: array.Array, key: tuple[Any, ...], value: Any) -> None:
     e = _move_axes(e, adv.place, len(adv.shape), 0)
     if 0 in e.shape:
         return
-    e, order = _settled(e, adv, isinstance(a.device, CudaDevice))
-    new = node(SCATTER, (a._region(*adv.window), e, *adv.indices), order, adv.window.shape, a.dtype)
+    e, indices, order = _settled(e, adv, a)
+    new = node(SCATTER, (a._region(*adv.window), e, *indices), order, adv.window.shape, a.dtype)
     a._assign(*adv.window, new)
 
 
-def _settled(values: Expr, adv: Advanced, on_gpu: bool) -> tuple[Expr, str]:
-    """What to assign, and how: of equal indices the last one's values, if they are not stored in order."""
-    count, ndim = prod(adv.shape), len(adv.shape)
-    places = adv.window.shape[: len(adv.indices)]
+def _settled(values: Expr, adv: Advanced, a: array.Array) -> tuple[Expr, tuple[Expr, ...], str]:
+    """What to assign at which indices, and how: of equal indices the last one's values, if not in order."""
+    count, indices = prod(adv.shape), adv.indices
+    places = adv.window.shape[: len(indices)]
+    rest = values.shape[len(adv.shape) :]
     strides = values.attrs[-1] if values.op in (BUFFER, VIEW) else contiguous_strides(values.shape)
-    if not any(s for s, n in zip(strides, adv.shape, strict=False) if n > 1):
-        return values, "same"
-    if not on_gpu or count < FEW or prod(places) > SPARSE * count:
-        return values, "set"
-    # The last of equal indices is the largest of their positions, which needs no order; all then store its values.
+    alike = not any(s for s, n in zip(strides, adv.shape, strict=False) if n > 1)
+    if not isinstance(a.device, CudaDevice):
+        return values, indices, "same" if alike else "set"
+    if not alike and (count < FEW or prod(places) > SPARSE * count):
+        return values, indices, "set"
     dtype = int32 if count < 1 << 31 else int64
-    positions = cast(view(iota(count), 0, contiguous_strides(adv.shape), adv.shape), dtype)
-    last = node(SCATTER, (constant(0, dtype, places), positions, *adv.indices), "maximum", places, dtype)
-    rest = values.shape[ndim:]
-    row = prod(rest)
-    flat = view(values, 0, (row, *contiguous_strides(rest)), (count, *rest))
-    return gather(flat, (cast(gather(last, adv.indices), int64),)), "same"
+    flat = view(values, 0, (prod(rest), *contiguous_strides(rest)), (count, *rest))
+    if count >= MANY and prod(adv.window.shape) * a.itemsize > NEAR:
+        indices, positions = _gathered_by_place(indices, places, count)
+        values = flat
+    else:
+        positions = view(iota(count), 0, contiguous_strides(adv.shape), adv.shape)
+    if alike:
+        return values, indices, "same"
+    # The last of equal indices is the largest of their positions, which needs no order; all then store its values.
+    last = node(SCATTER, (constant(0, dtype, places), cast(positions, dtype), *indices), "maximum", places, dtype)
+    return gather(flat, (cast(gather(last, indices), int64),)), indices, "same"
+
+
+def _gathered_by_place(indices: tuple[Expr, ...], places: Shape, count: int) -> tuple[tuple[Expr, ...], Expr]:
+    """Indices such that those which follow one another are near in memory, and which ones they are."""
+    from .elementwise import cast_to, where
+    from .searching import argsort
+
+    flat = [array.Array(view(i, 0, (1,), (count,))) for i in indices]
+    place: Any = 0
+    for i, n in zip(flat, places, strict=True):
+        place = place * n + where(i < 0, i + n, i)
+    digits = (prod(places) - 1).bit_length()
+    order = argsort(cast_to(place >> max(0, digits - 8), np.dtype(np.uint8)))._read()
+    return tuple([gather(i._read(), (order,)) for i in flat]), order
 
 
 def _assign_masked(a: array.Array, mask: Any, value: Any) -> bool:

@@ -188,8 +188,10 @@ def test_weights(device: Any) -> None:
         xp.bincount(x, xp.asarray([1.0], device=device))
 
 
-def test_many_values_at_equal_places(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xp.indexing, "FEW", 16)
+@pytest.mark.parametrize("far", [False, True])
+def test_many_values_at_equal_places(device: Any, far: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FEW", "MANY", "NEAR") if far else ("FEW",):
+        monkeypatch.setattr(xp.indexing, name, 16)
     rng = np.random.default_rng(6)
 
     def check(shape: tuple[int, ...], key: tuple[Any, ...], value: Any) -> None:
