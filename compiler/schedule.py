@@ -55,6 +55,8 @@ GPU_RESIDENT = 1 << 15
 #: GPU: bytes of a long scan that a program takes, and the fewest of such blocks that are worth the waiting.
 GPU_SCAN_BYTES = 1 << 16
 GPU_SCAN_BLOCKS = 8
+#: GPU: columns that a program scans at least, where only so give they work to all processors.
+GPU_SCAN_COLUMNS = 8
 #: Types whose elements a GPU adds to in memory; integers, so that their order does not matter.
 ATOMIC = frozenset(map(np.dtype, ("int32", "uint32", "int64", "uint64")))
 #: GPU: sides of a product's tile, largest first.
@@ -218,7 +220,8 @@ def gpu(space: Space, processors: int) -> Tiles:
             if space.passes() > 1:
                 while columns > GPU_LEAST_COLUMNS and columns * length > GPU_RESIDENT:
                     columns //= 2
-            while columns > GPU_LEAST_COLUMNS and prod(a.size for a in outer) < 2 * processors * columns:
+            least = GPU_SCAN_COLUMNS if any(node.op.kind == "scan" for node, _ in space.walks) else GPU_LEAST_COLUMNS
+            while columns > least and prod(a.size for a in outer) < 2 * processors * columns:
                 columns //= 2
             return {**dict.fromkeys(inner), lane: columns}
         if outer and (rows := _gpu_rows(prod(a.size for a in outer), outer[-1].size, length, processors)) > 1:
