@@ -90,6 +90,16 @@ def kernel(selection: Selection) -> Code:
         k.store_shared(k.add(sums, k.shl(k.warp, 2)), total)
     k.barrier()
 
+    # -- the values, on their way meanwhile if registers hold them
+    lane_bit = k.shl(1, k.lane)
+    width = min(selection.value, 8)
+    parts = selection.value // width if width else 0
+    chosen = [k.is_("ne", k.and_(mask, lane_bit), 0) for mask in selected]
+    source = k.at(p["v"], first, selection.value) if parts else None
+    early: list[V] = []
+    if parts == 1 and source is not None:
+        early = [_read(k, source, i * 32, width * 8, c) for i, c in enumerate(chosen)]
+
     # -- what the warps and the tiles before have selected
     before_warp, block_total = V("0", "i32"), V("0", "i32")
     for warp in range(THREADS // 32):
@@ -113,21 +123,18 @@ def kernel(selection: Selection) -> Code:
     # -- write
     running = k.add(k.load_shared(base, "i64"), k.zext(before_warp, "i64"))
     below = k.shr(k.lanes_up_to_this(), 1)
-    lane_bit = k.shl(1, k.lane)
     for i, (mask, count) in enumerate(zip(selected, counts)):
-        chosen = k.is_("ne", k.and_(mask, lane_bit), 0)
         to = k.add(running, k.zext(k.intrinsic("ctpop", k.and_(mask, below)), "i64"))
         running = k.add(running, k.zext(count, "i64"))
         place = k.add(first, i * 32)
-        width = min(selection.value, 8)
-        for part in range(selection.value // width if width else 0):
-            source = k.at(p["v"], place, selection.value)
-            value = _read(k, source, part, width * 8, chosen)
+        for part in range(parts):
+            assert source is not None
+            value = early[i] if early else _read(k, source, i * 32 * parts + part, width * 8, chosen[i])
             target = k.at(k.at(p["y"], to, selection.value), V(str(part), "i64"), width)
-            predicated_store(k, target, value, width * 8, chosen)
+            predicated_store(k, target, value, width * 8, chosen[i])
         if selection.positions:
             nbytes = dtypes.SIZE[selection.positions]
-            predicated_store(k, k.at(p["q"], to, nbytes), k.resize(place, f"i{nbytes * 8}"), nbytes * 8, chosen)
+            predicated_store(k, k.at(p["q"], to, nbytes), k.resize(place, f"i{nbytes * 8}"), nbytes * 8, chosen[i])
     return k.code()
 
 
