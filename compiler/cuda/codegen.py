@@ -187,9 +187,10 @@ class Codegen:
         """The body, and another one for programs at whose end a vector is cut, if that may be."""
         t = self.t
         cuts: V | None = None
-        # Masks of windows are dear.
+        # Masks of windows are dear, and so are those that are kept while a program waits for others.
         blocks = {name: d.block or 0 for name, d in self.kernel.dims.items() if not self.layout.splits[name].looped}
-        unmasked = bool(self.windows) and len(blocks) == len(self.kernel.dims) and all(blocks.values())
+        dear = bool(self.windows) or self.goes_on is not None
+        unmasked = dear and len(blocks) == len(self.kernel.dims) and all(blocks.values())
         if unmasked:
             for dim, block in blocks.items():
                 cut = t.cmp("ne", self.extents[dim], i64(block))

@@ -105,7 +105,8 @@ class Scan:
         for register in range(high * vector, (high + 1) * vector):
             point = {**row, self.dim: register}
             x = convert(t, code.get(self.op.operands[0], point), self.op.result.type.dtype, self.dtype)
-            xs.append(select(t, code.inside(self.dim, register), x, self.identity))
+            mask = code.mask((self.dim,), point)
+            xs.append(x if mask is None else select(t, mask, x, self.identity))
         return dict(enumerate(accumulate(xs, self.join), high * vector))
 
     def _go_on(self) -> None:
