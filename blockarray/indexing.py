@@ -42,8 +42,9 @@ _WHERE = TABLE["where"]
 _FULL = slice(None)
 #: On a GPU, up to so many values, and ones for less than one of so many places, are stored in order.
 FEW, SPARSE = 1 << 14, 64
-#: From so many values for places of so many bytes on, more than caches hold, near ones are stored together.
-MANY, NEAR = 1 << 20, 1 << 25
+#: From so many values for places of so many bytes on, more than caches hold, near ones are stored together, unless each
+#: is of so many bytes.
+MANY, NEAR, LINE = 1 << 20, 1 << 25, 128
 #: Computed indices of at most so many bytes are checked at the call, others when they are used.
 SMALL = 4096
 
@@ -372,11 +373,12 @@ def _settled(values: Expr, adv: Advanced, a: array.Array) -> tuple[Expr, tuple[E
     alike = not any(s for s, n in zip(strides, adv.shape, strict=False) if n > 1)
     if not isinstance(a.device, CudaDevice):
         return values, indices, "same" if alike else "set"
-    if not alike and (count < FEW or prod(places) > SPARSE * count):
+    row = prod(rest)
+    if not alike and (count * row < FEW or prod(places) > SPARSE * count * row):
         return values, indices, "set"
     dtype = int32 if count < 1 << 31 else int64
-    flat = view(values, 0, (prod(rest), *contiguous_strides(rest)), (count, *rest))
-    if count >= MANY and prod(adv.window.shape) * a.itemsize > NEAR:
+    flat = view(values, 0, (row, *contiguous_strides(rest)), (count, *rest))
+    if count >= MANY and row * a.itemsize < LINE and prod(adv.window.shape) * a.itemsize > NEAR:
         indices, positions = _gathered_by_place(indices, places, count)
         values = flat
     else:

@@ -210,12 +210,15 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Array:
 def _bincount(operands: tuple[Array, ...], minlength: int) -> Array:
     """The same on a GPU: a search for each integer among the sorted ones."""
     from .creation import arange, full
+    from .info import evaluate
     from .manipulation import concatenate
     from .reductions import amax, amin, diff
     from .searching import searchsorted
 
     x, *weights = operands
-    smallest, largest = (int(found(x)) for found in (amin, amax))
+    ends = amin(x), amax(x)
+    evaluate(*ends)
+    smallest, largest = map(int, ends)
     if smallest < 0:
         raise ValueError("'list' argument must have no negative elements")
     if minlength < 0:
