@@ -44,7 +44,7 @@ _FULL = slice(None)
 FEW, SPARSE = 1 << 14, 64
 #: From so many values for places of so many bytes on, more than caches hold, near ones are stored together, unless each
 #: is of so many bytes.
-MANY, NEAR, LINE = 1 << 20, 1 << 25, 128
+MANY, NEAR, LINE = 1 << 22, 1 << 25, 128
 #: Computed indices of at most so many bytes are checked at the call, others when they are used.
 SMALL = 4096
 

@@ -248,22 +248,26 @@ def _sums_between(values: Array, starts: Array, ends: Array) -> Array:
     """The sums of values[start:end], in an order that depends on the places alone."""
     from .creation import arange
     from .elementwise import clip, where
+    from .info import evaluate
     from .manipulation import reshape
 
+    # Sums of blocks, of blocks of blocks, ...
+    levels = [values]
+    while (n := levels[-1].size) >= RUN:
+        levels.append(_sum(reshape(levels[-1][: n // RUN * RUN], (-1, RUN)), axis=1))
+    evaluate(*levels, starts, ends)
     total: Any = 0
-    while True:
-        step = arange(min(RUN, values.size), device=values.device)
-        # Whole blocks are summed first, then sums of blocks added alike; here, what is before and after them.
+    for level in levels:
+        # What is before the first whole block, and behind the last one.
+        step = arange(min(RUN, level.size), device=values.device)
         first = elementwise(TABLE["minimum"], -(-starts // RUN) * RUN, ends)
         last = elementwise(TABLE["maximum"], ends // RUN * RUN, first)
         for start, end in ((starts, first), (last, ends)):
             at = start[:, None] + step
-            found = values[clip(at, 0, values.size - 1)]
+            found = level[clip(at, 0, level.size - 1)]
             total = total + _sum(where(at < end[:, None], found, values.dtype.type(0)), axis=1)
-        if values.size < RUN:
-            return total
         starts, ends = first // RUN, last // RUN
-        values = _sum(reshape(values[: values.size // RUN * RUN], (-1, RUN)), axis=1)
+    return total
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Array:

@@ -110,8 +110,6 @@ class Codegen:
     def generate(self) -> Code:
         self._parameters()
         self._programs()
-        if self.goes_on and lookback.AHEAD:
-            lookback.fetch_ahead(self)
         self._versions()
         self.t.line("ret void")
         params = ", ".join(f"{ty} %{name}" for name, ty in self._signature)

@@ -30,7 +30,7 @@ WIDE = 16
 STREAMING = 512
 RESIDENT = 1024
 #: Words that a thread keeps of a block that waits for others, and the registers that it needs beside them.
-SCANNED, SPARE = 64, 20
+SCANNED, SPARE = 32, 32
 #: Threads of a block that walks a dim of unknown extent.
 WALKING = 256
 #: Threads of a block whose time goes to functions of doubles, in additions an element, from so many on: they take

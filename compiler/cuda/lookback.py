@@ -23,7 +23,6 @@ from .. import dtypes
 from ..ir import Kernel, Op
 from ..llvm.convert import Register, from_memory, memory_type, to_memory
 from ..llvm.text import V
-from .layout import is_const, view
 from .memory import at, i32, i64, join, load, parts, select, store
 from .reduction import scan_lanes, shuffle, state_types
 
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 TICKET = 16
 #: Bits of a program's number in its group, and of a group's in its batch.
 GROUP = 5
-#: Programs between one that is running and one whose elements are fetched, and bytes that are fetched at once.
-AHEAD, LINE = 396, 128
 _WARP = "convergent nounwind"
 
 
@@ -69,33 +66,6 @@ def _words(dtype: str) -> int:
 def workspace(op: Op) -> tuple[int, int]:
     """Bytes, and bytes a program: there are fewer groups and batches than programs."""
     return TICKET, 16 * _words(state_types(op)[0])
-
-
-def fetch_ahead(code: Codegen) -> None:
-    """Have the cache get what a later program will load: the memory then has work while programs wait for others."""
-    op, t = code.goes_on, code.t
-    assert op is not None
-    name = str(op.result.type.extents[0])
-    dim = code.kernel.dims[name]
-    block, length = dim.block, code.integer(dim.size)
-    assert block is not None
-    # A whole block.
-    exists = t.cmp("sle", t.bin("add", code.start(name), i64((AHEAD + 1) * block)), length)
-    for load_ in code.kernel.body.ops:
-        if load_.name != "load_view" or load_.result.type.extents != (name,) or not is_const(view(load_)[2][0], 1):
-            continue
-        pointer, offset, _, _ = view(load_)
-        size = dtypes.SIZE[pointer.type.dtype]
-        start = t.bin("add", code.integer(offset), i64(AHEAD * block))
-        first = at(t, code.integer(pointer), t.bin("mul", start, i64(size)))
-        lines = max(1, block * size // LINE)
-        for k in range(0, lines, code.layout.threads):
-            inside = exists
-            if lines - k < code.layout.threads:
-                inside = t.bin("and", exists, t.cmp("ult", code.tid, i32(lines - k)))
-            line = t.bin("mul", t.cast("zext", code.tid, "i64"), i64(LINE))
-            place = at(t, at(t, first, line), k * LINE)
-            t.line(f'call void asm sideeffect "@$1 prefetch.global.L2 [$0];", "l,b"({place}, {inside})')
 
 
 class Values:

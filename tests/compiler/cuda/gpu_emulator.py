@@ -444,9 +444,6 @@ class Emulator:
                 self._store(self.typed(word)[0], *self.typed(ptr), mask)
                 return
             *words, ptr, predicate = _split(asm[4])
-            if "prefetch" in asm[2]:
-                self._places(*self.typed(ptr), 1, mask & self.typed(predicate)[0])
-                return
             values = [self.typed(w)[0] for w in words]
             address, space = self.typed(ptr)
             if "b8" in asm[2]:

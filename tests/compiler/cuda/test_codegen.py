@@ -42,7 +42,6 @@ def test_emulated(name: str) -> None:
 def test_long_scans_do_not_depend_on_whose_turn_it_is(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Groups of 4 programs and batches of 16.
     monkeypatch.setattr(lookback, "GROUP", 2)
-    monkeypatch.setattr(lookback, "AHEAD", 1)
     case = kernels.long_scan(2, 32 * 36, 32, dtype=dtype)
     code = cuda.generate(case.kernel, TARGET)
     place = [p.name for p in case.kernel.params].index("workspace")
