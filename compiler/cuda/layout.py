@@ -328,7 +328,7 @@ def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Wi
     most = RESIDENT if several and bounded <= RESIDENT * limit else streaming
     if any(op.name == "argreduce" and finds_position(op) for op in kernel.walk()):
         # What a thread has is compared twice.
-        limit, most = goal, RESIDENT if lane in walked else streaming
+        limit, most = goal, RESIDENT if lane in walked and bounded <= RESIDENT * goal else streaming
     if goes_on:
         # Its block is one trip, and waits for others: what does not wait must fill the memory's pipes meanwhile.
         most = min(RESIDENT, max(target.warp, bounded * max(4, width) // 4 // SCANNED))

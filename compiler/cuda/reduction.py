@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from .. import dtypes, ops
@@ -77,12 +78,32 @@ class Reduction:
         better = self._better(a, b)
         return [select(self.code.t, better, y, x) for x, y in zip(a, b, strict=True)]
 
+    def join_lanes(self, state: State, distances: Sequence[int]) -> State:
+        """The state of the threads of a warp whose numbers differ in some bits; all of them get it."""
+        t = self.code.t
+
+        def other(x: Register, distance: int) -> Register:
+            return shuffle(t, "bfly", x, i32(distance))
+
+        if self.along is None or len(distances) < 2:
+            for n in distances:
+                state = self.join(state, [other(x, n) for x in state])
+            return state
+        # The value, then the first of the places where it is.
+        best, (place,) = state[0], parts(state[1])
+        for n in distances:
+            best = self._extreme(best, other(best, n))
+        level = self._compare("equal", state[0], best)
+        if self.dtypes[0] in dtypes.FLOAT:
+            level = t.bin("or", level, self._compare("isnan", state[0]))
+        place = t.select(level, place, V(str(LAST[self.dtypes[1]]), place.ty))
+        for n in distances:
+            place = t.call(f"llvm.smin.{place.ty}", place.ty, [place, parts(other(place, n))[0]])
+        return [best, place]
+
     def _better(self, a: State, b: State) -> V:
         """Where b beats a: a NaN beats numbers, then the extreme value, then the lower index."""
-        code, t, dtype = self.code, self.code.t, self.dtypes[0]
-
-        def compare(name: str, *x: Register) -> V:
-            return parts(code.combine(name, x, [dtype] * len(x), "bool"))[0]
+        t, dtype, compare = self.code.t, self.dtypes[0], self._compare
 
         def invert(x: V) -> V:
             return t.bin("xor", x, V("true", "i1"))
@@ -126,8 +147,8 @@ class Reduction:
     def _state(self, point: dict[str, int]) -> State:
         """An element's, or where there is none the neutral one."""
         code, t = self.code, self.code.t
-        operands = self.op.operands if self.along is None else self.op.operands[:1]
-        state = [convert(t, code.get(v, point), v.type.dtype, d) for v, d in zip(operands, self.dtypes)]
+        operands = zip(self.op.operands, self.dtypes, strict=True)
+        state = [convert(t, code.get(v, point), v.type.dtype, d) for v, d in operands]
         mask = code.mask(self.reduced, point)
         return state if mask is None else [select(t, mask, x, y) for x, y in zip(state, self.neutral())]
 
@@ -145,14 +166,26 @@ class Reduction:
         """The accumulator of a row's elements."""
         return tuple([0 if name in self.reduced else r for name, r in point.items()])
 
+    def _compare(self, name: str, *x: Register) -> V:
+        dtype = self.dtypes[0]
+        return parts(self.code.combine(name, x, [dtype] * len(x), "bool"))[0]
+
+    def _extreme(self, a: Register, b: Register) -> Register:
+        return self.code.combine(self.combiner, [a, b], [self.dtypes[0]] * 2, self.dtypes[0])
+
     def _winner(self, along: str, row: Sequence[dict[str, int]]) -> State:
         """The state of a thread's elements, in the order of their positions: the extreme value, then where it is.
 
-        What lies outside of the tile is neutral and comes last.
+        What lies outside of the tile comes last.
         """
         code, t, dtype = self.code, self.code.t, self.dtypes[0]
-        values = [self._state(point)[0] for point in row]
-        (best,) = _tree(values, lambda a, b: code.combine(self.combiner, [a, b], [dtype] * 2, dtype))
+        x = self.op.operands[0]
+        values = [convert(t, code.get(x, point), x.type.dtype, dtype) for point in row]
+        inside: list[Register] = []
+        for mask, few in groupby(zip(row, values, strict=True), lambda pair: code.mask(self.reduced, pair[0])):
+            (best,) = _tree([value for _, value in few], self._extreme)
+            inside.append(best if mask is None else select(t, mask, best, self.neutral()[0]))
+        (best,) = _tree(inside, self._extreme)
         offsets = [i32(code.layout.splits[along].offset(point[along])) for point in row]
 
         def first(found: Callable[[Register], V]) -> Lanes:
@@ -161,11 +194,9 @@ class Reduction:
                 place = t.select(found(x), offset, place)
             return Lanes(t, place)
 
-        def is_nan(x: Register) -> V:
-            return parts(code.combine("isnan", [x], [dtype], "bool"))[0]
-
-        place = first(lambda x: parts(code.combine("equal", [x, best], [dtype] * 2, "bool"))[0])
+        place = first(lambda x: self._compare("equal", x, best))
         if dtype in dtypes.FLOAT:
+            is_nan = lambda x: self._compare("isnan", x)
             place = branch(Lanes(t, is_nan(best)), lambda: first(is_nan), place)
         place = t.bin("add", code.first[along], place.v)
         if along in code.base or self.dtypes[1] == "i64":
@@ -216,8 +247,7 @@ def finish(code: Codegen, reductions: Sequence[Reduction]) -> None:
     pending: list[Pending] = []
     for r, states in folded:
         bits = [b for name in r.reduced for b in code.layout.splits[name].bits]
-        for bit in (b for b in bits if b < WARP):
-            states[:] = [r.join(s, [shuffle(code.t, "bfly", x, i32(1 << bit)) for x in s]) for s in states]
+        states[:] = [r.join_lanes(s, [1 << b for b in bits if b < WARP]) for s in states]
         high = [b - WARP for b in bits if b >= WARP]
         if high:
             pending += [Pending(r, states, k, high, len(bits) - len(high) == WARP) for k in range(len(states))]
@@ -289,9 +319,7 @@ def _by_lanes(code: Codegen, p: Pending, areas: list[V], lane: V, warp: V) -> St
         bit = t.bin("and", t.bin("lshr", lane, i32(k)), i32(1))
         there = t.bin("or", there, t.bin("shl", bit, i32(b)))
     state = [load(t, slot(code, area, there, d), d, 1)[0] for area, d in zip(areas, r.dtypes, strict=True)]
-    for k in range(len(p.high)):
-        state = r.join(state, [shuffle(t, "bfly", x, i32(1 << k)) for x in state])
-    return state
+    return r.join_lanes(state, [1 << k for k in range(len(p.high))])
 
 
 def _by_threads(code: Codegen, p: Pending, areas: list[V], lane: V, warp: V) -> State:
