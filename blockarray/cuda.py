@@ -6,6 +6,7 @@ found is raised then, to those who read what the kernel computed, or what was co
 
 from __future__ import annotations
 
+import ctypes
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -20,7 +21,7 @@ from .kernels import code_for
 from .launch import Arguments, Call
 from .runtime import profiler
 from .runtime.config import config
-from .runtime.cuda import copies, streams
+from .runtime.cuda import copies, streams, tensor_maps
 from .runtime.cuda.launch import launch
 from .runtime.cuda.memory import Buffer, allocate
 from .runtime.device import CPU, CudaDevice
@@ -122,7 +123,7 @@ def download(
 class CudaLaunch(Arguments):
     """A kernel step on a GPU: its code and its arguments."""
 
-    __slots__ = ("code", "device", "programs", "outputs", "rewritten")
+    __slots__ = ("code", "device", "programs", "maps", "arguments", "outputs", "rewritten")
 
     def __init__(self, step: KernelStep, device: CudaDevice) -> None:
         super().__init__(step)
@@ -130,8 +131,17 @@ class CudaLaunch(Arguments):
         self.code = code_for(step.key, step.kernel, device)
         #: Blocks to launch: as many as the grid has programs, unless the compiler wants another number of them.
         self.programs = step.programs
+        self.maps: list[dict[str, Any]] = []
         if step.programs and self.code.function is not None:
-            self.programs = self.code.function.header.get("programs", step.programs)
+            header = self.code.function.header
+            self.programs = header.get("programs", step.programs)
+            if header.get("resident"):
+                self.programs = min(self.programs, device.multiprocessors)
+            self.maps = header.get("maps", [])
+            if self.maps:
+                self.block = tensor_maps.room(self.nbytes, len(self.maps))
+                self.address = ctypes.addressof(self.block)
+                self.arguments, self.nbytes = self.nbytes, len(self.block)
         self.outputs = {slot for slot, _ in step.writes} | ({p[1] for p in self.pointers} - set(step.reads))
         #: Slots of memory that was there before.
         self.rewritten = self.outputs - {slot for slot, _ in step.writes}
@@ -155,6 +165,8 @@ class CudaLaunch(Arguments):
                 copies.clear(space)
             values[self.workspace] = space.address
         self.pack(self.block, 0, *values)
+        if self.maps:
+            tensor_maps.write(self.block, self.arguments, self.maps)
         if self.code.kernel is not None:
             self._interpret(nodes, memory, base, check)
         elif profiler.active or config.debug:

@@ -384,8 +384,8 @@ class _Lowering:
         return self.b.param(name, I64)
 
     def _mark(self, param: Value, value: int) -> None:
-        """Tell the code of a GPU that a parameter is a multiple of 16, if it is."""
-        if self.gpu and param.op is None and value % 16 == 0:
+        """Tell the code of a GPU that a parameter is a multiple of 16, if it is (and, of a product, not negative)."""
+        if self.gpu and param.op is None and value % 16 == 0 and (value >= 0 or self.contraction is None):
             self.multiples.append(param.name)
 
     def _finish_args(self) -> None:

@@ -61,6 +61,9 @@ GPU_SCAN_COLUMNS = 8
 ATOMIC = frozenset(map(np.dtype, ("int32", "uint32", "int64", "uint64")))
 #: GPU: sides of a product's tile, largest first.
 GPU_PRODUCT = (128, 64, 32, 16)
+#: GPU: tiles of products whose processors each take several, in tensor cores, and the time of a step of 64 along k,
+#: relative to that of beginning and ending a tile.
+GPU_WIDE_PRODUCT = {(128, 256): 0.41, (128, 128): 0.21, (128, 64): 0.13}
 
 
 def is_ordered(root: Expr) -> bool:
@@ -261,7 +264,18 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
     m, k, n = space.contraction
     sizes = [1 if a is None else a.size for a in (m, n)]
     batches = prod(a.size for a in space.parallel if a not in (m, n))
+    product = space.group.product
+    if m and k and n and product is not None and product.dtype.itemsize == 2 and product.dtype.kind not in "iub":
+        rows, columns = min(GPU_WIDE_PRODUCT, key=lambda tile: _cost(tile, sizes, k.size, batches, processors))
+        if batches * -(-m.size // rows) * -(-n.size // columns) >= processors // 4:
+            return {m: rows, k: None, n: columns}
     for side in GPU_PRODUCT:
         if batches * prod(-(-s // side) for s in sizes) >= processors:
             break
     return {a: side if a is not k else None for a in (m, k, n) if a is not None}
+
+
+def _cost(tile: tuple[int, int], sizes: list[int], depth: int, batches: int, processors: int) -> float:
+    """The time of a product in tiles of so many rows and columns."""
+    tiles = batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True))
+    return -(-tiles // processors) * (1 + -(-depth // 64) * GPU_WIDE_PRODUCT[tile])

@@ -53,6 +53,9 @@ def package(made: Code, target: Target) -> bytes:
     header["workspace_zeroed"] = made.workspace_zeroed
     if made.programs is not None:
         header["programs"] = made.programs
+    if made.maps:
+        header["maps"] = made.maps
+    header["resident"] = made.resident
     assembled = back_end.assemble_densely(code, target)
     if assembled is None:
         header["format"], payload = "ptx", code.encode()
@@ -68,6 +71,8 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], bytes]:
 
     The header holds ``threads`` of a block, bytes of dynamic ``shared`` memory, ``workspace`` as bytes in all and bytes
     a program, whether it must be zeroed, ``programs`` if another number of blocks must be launched than the kernel has,
+    whether at most as many blocks as processors are to be launched (``resident``), the tensor ``maps`` that follow the
+    arguments (``dtype``, box, and the slots of their pointer, sizes and strides, innermost first),
     and ``format``: "cubin", with ``registers`` of a thread and ``spills`` in bytes, or "ptx".
     """
     (length,) = _LENGTH.unpack_from(blob)

@@ -50,6 +50,10 @@ class Code(NamedTuple):
     workspace_zeroed: bool = False
     #: Blocks to launch, where it is not one a program.
     programs: int | None = None
+    #: Tensor maps that follow the arguments: see tensor_maps.py.
+    maps: tuple[dict[str, Any], ...] = ()
+    #: Whether there are at most as many blocks as processors, which share the programs.
+    resident: bool = False
 
 
 @dataclass(slots=True)

@@ -76,18 +76,18 @@ class Code(Text):
         self.label(after)
 
     @contextmanager
-    def for_(self, upper: V, step: int = 1) -> Iterator[V]:
-        """A loop over 0, step, ... below `upper`; gives the index."""
+    def for_(self, upper: V, step: int | V = 1, first: V | None = None) -> Iterator[V]:
+        """A loop over first (None: 0), first + step, ... below `upper`; gives the index."""
         head, body, after = self.new_label("head"), self.new_label("body"), self.new_label("after")
         cell = self.cell(upper.ty)
-        self.set(cell, V("0", upper.ty))
+        self.set(cell, first or V("0", upper.ty))
         self.br(head)
         self.label(head)
         index = self.get(cell, upper.ty)
         self.br_if(self.cmp("slt", index, upper), body, after)
         self.label(body)
         yield index
-        self.set(cell, self.bin("add", index, V(str(step), upper.ty)))
+        self.set(cell, self.bin("add", index, step if isinstance(step, V) else V(str(step), upper.ty)))
         self.br(head)
         self.label(after)
 

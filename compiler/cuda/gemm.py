@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from .. import ir
 from .codegen import Code
+from .hopper import Hopper
 from .mma import Mma
 from .mma64 import Mma64
 from .simt import Simt
@@ -23,5 +24,5 @@ from .wgmma import Wgmma
 
 def generate(kernel: ir.Kernel, target: Target) -> Code:
     """The module of a matrix product."""
-    schedule = next((s for s in (Wgmma, Mma, Mma64) if s.suits(kernel, target)), Simt)
+    schedule = next((s for s in (Hopper, Wgmma, Mma, Mma64) if s.suits(kernel, target)), Simt)
     return schedule(kernel, target).generate()

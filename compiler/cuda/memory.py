@@ -73,7 +73,7 @@ def load(t: Text, ptr: V, dtype: str, n: int, mask: V | None = None) -> list[Reg
 def store(t: Text, values: Sequence[Register], ptr: V, dtype: str, mask: V | None = None) -> None:
     """Store consecutive elements to an address that is a multiple of their joint size."""
     word, count = _word(dtype, len(values) * dtypes.SIZE[dtype])
-    words = _pack(t, values, dtype, word)
+    words = pack(t, values, dtype, word)
     assert len(words) == count
     if mask is None:
         _store_words(t, words, ptr)
@@ -160,7 +160,8 @@ def _unpack(t: Text, words: list[V], dtype: str, n: int) -> list[Register]:
     return [from_memory(t, p, dtype) for p in pieces]
 
 
-def _pack(t: Text, values: Sequence[Register], dtype: str, word: str) -> list[V]:
+def pack(t: Text, values: Sequence[Register], dtype: str, word: str) -> list[V]:
+    """Consecutive elements as words."""
     if dtype == "bf16" and word == "i32" and t.round_bfloat is not None:
         # One instruction rounds two floats and packs them, instead of one for each and another.
         wide = [t.unrounded.get(v.ref, v) for v in values if isinstance(v, V)]

@@ -50,6 +50,8 @@ class Simt:
     blocks = 2
     #: Elements that one load takes at most.
     widest = 16
+    #: Rows of tiles that are walked together.
+    together = GROUP
     #: Instructions that the multiplication of a step may be unrolled to.
     unrolled = 4096
 
@@ -183,27 +185,35 @@ class Simt:
 
     def _place(self) -> None:
         """Find the program's place: its numbers on the grid's axes."""
-        t, e, kernel = self.t, self.e, self.kernel
+        t = self.t
         linear = t.call("llvm.nvvm.read.ptx.sreg.ctaid.x", "i32", [], "nounwind memory(none)")
         self.tid = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
-        grid = kernel.grid
-        counts = []
-        for axis in grid:
-            size = e.integer(axis.size)
+        self._start(self._places(linear, self._counts()))
+
+    def _counts(self) -> list[V]:
+        """Programs along the grid's axes."""
+        t, counts = self.t, []
+        for axis in self.kernel.grid:
+            size = self.e.integer(axis.size)
             if axis.block != 1:
                 size = t.bin("udiv", t.bin("add", size, i64(axis.block - 1)), i64(axis.block))
             counts.append(t.cast("trunc", size, "i32"))
-        places: list[V] = [i32(0)] * len(grid)
+        return counts
+
+    def _places(self, linear: V, counts: Sequence[V]) -> list[V]:
+        """A program's numbers on the grid's axes."""
+        t, kernel = self.t, self.kernel
+        places: list[V] = [i32(0)] * len(counts)
         last = [kernel.dims[d].axis for d in (self.m, self.n)]
-        rest = list(range(len(grid)))
+        rest = list(range(len(counts)))
         if last == rest[-2:]:
             rows, columns = (counts[axis] for axis in rest[-2:])
             whole = t.bin("mul", rows, columns)
             inside = t.bin("urem", linear, whole)
             linear = t.bin("udiv", linear, whole)
-            width = t.bin("mul", columns, i32(GROUP))
-            first = t.bin("mul", t.bin("udiv", inside, width), i32(GROUP))
-            high = t.call("llvm.umin.i32", "i32", [t.bin("sub", rows, first), i32(GROUP)])
+            width = t.bin("mul", columns, i32(self.together))
+            first = t.bin("mul", t.bin("udiv", inside, width), i32(self.together))
+            high = t.call("llvm.umin.i32", "i32", [t.bin("sub", rows, first), i32(self.together)])
             within = t.bin("urem", inside, width)
             places[rest[-2]] = t.bin("add", first, t.bin("urem", within, high))
             places[rest[-1]] = t.bin("udiv", within, high)
@@ -211,11 +221,16 @@ class Simt:
         for axis in reversed(rest):
             places[axis] = t.bin("urem", linear, counts[axis])
             linear = t.bin("udiv", linear, counts[axis])
+        return places
+
+    def _start(self, places: Sequence[V]) -> None:
+        """Tell where the program's tile starts."""
+        t = self.t
         programs = [t.cast("zext", p, "i64") for p in places]
         self.starts = {}
-        for name, dim in kernel.dims.items():
+        for name, dim in self.kernel.dims.items():
             self.starts[name] = i64(0) if dim.axis is None else t.bin("mul", programs[dim.axis], i64(dim.block or 1))
-        e.place(programs, self.starts)
+        self.e.place(programs, self.starts)
 
     def _threads(self) -> None:
         """The thread's place in the tile: rows and columns of its elements, and what it loads in a step."""
@@ -471,7 +486,12 @@ class Simt:
                 t.cmp("sle", t.bin("add", first, i64(size)), extent)
                 for first, size, extent in zip(origin, (self.rows, self.columns), extents, strict=True)
             ]
-            with t.if_else(t.bin("and", *inside)) as turn:
+            whole = self._whole(needed, t.bin("and", *inside))
+            if whole is None:
+                self._store_whole(stores, needed, rows, columns, results)
+                e.excess = False
+                return
+            with t.if_else(whole) as turn:
                 with e.scope():
                     self._store_whole(stores, needed, rows, columns, results)
                 next(turn)
@@ -485,6 +505,10 @@ class Simt:
                                 for op in stores:
                                     self._store(op, [where], where)
         e.excess = False
+
+    def _whole(self, needed: list[ir.Op], inside: V) -> V | None:
+        """Whether a tile can be stored as a whole (None: any can), given whether it is inside."""
+        return inside
 
     def _narrowed(self, x: V) -> V:
         ty = register_type(self.wide)

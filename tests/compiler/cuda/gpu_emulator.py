@@ -20,7 +20,7 @@ import numpy as np
 from blockarray.compiler import dtypes
 from blockarray.compiler.cuda.codegen import Code
 from blockarray.compiler.ir import Kernel
-from tests.compiler.cuda import gpu_warps
+from tests.compiler.cuda import gpu_copies, gpu_warps
 
 _INT = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64}
 _FLOAT = {"half": np.float16, "bfloat": ml_dtypes.bfloat16, "float": np.float32, "double": np.float64}
@@ -67,6 +67,11 @@ def _functions(module: str) -> dict[str, tuple[list[str], list[tuple[str, list[s
             if line.endswith(":"):
                 blocks.append((line[:-1], []))
             elif line:
+                if "try_wait" in line and blocks[-1][1]:
+                    # Threads may have to come back to it.
+                    label = f"{blocks[-1][0].split('.')[0]}.{len(blocks)}"
+                    blocks[-1][1].append(f"br label %{label}")
+                    blocks.append((label, []))
                 blocks[-1][1].append(line)
         name, params = re.search(r"@(\w+)\((.*)\)", head).groups()  # type: ignore[union-attr]
         found[name] = re.findall(r"%\w+", params), blocks
@@ -161,11 +166,16 @@ class Emulator:
         self.programs, self.first = programs, first
         self.count = count * code.threads
         self.functions = _functions(code.text)
+        self.maps = gpu_copies.maps(code.maps, words)
+        words = [*words, *range(len(self.maps))]
         self._enter("kernel", [np.full(self.count, word, np.uint64).view(np.int64) for word in words])
         self.memory = memory
         self.shared = np.zeros((count, max(code.shared, 1)), np.uint8)
         self.races = Races(self.shared.size)
         self.epoch = np.zeros(count, np.int32)
+        #: Barriers in shared memory, by program and address; threads that wait for one.
+        self.barriers: dict[tuple[int, int], gpu_copies.Barrier] = {}
+        self.blocked = np.zeros(self.count, np.bool_)
 
     # -- running ------------------------------------------------------------------------------------------------------
     def _enter(self, name: str, args: list[np.ndarray]) -> None:
@@ -186,13 +196,14 @@ class Emulator:
         while (at >= 0).any():
             # In each program, the earliest block in the text: loops finish before what follows them, branches join
             # again.  Each program gets its turn, as some wait for others.
-            alive = np.where(at >= 0, at, 1 << 30).reshape(-1, self.threads)
+            alive = np.where((at >= 0) & ~self.blocked, at, 1 << 30).reshape(-1, self.threads)
             turn = alive.min(1)
+            assert (turn < 1 << 30).any(), "all threads wait"
             if self.turns is not None and (awake := self.turns.random(len(turn)) < self.turns.random()).any():
                 turn[~awake] = 1 << 30
             first = np.repeat(turn, self.threads)
             for here in np.unique(first[first < 1 << 30]):
-                self._block(int(here), (at == here) & (first == here), at, came)
+                self._block(int(here), (at == here) & (first == here) & ~self.blocked, at, came)
 
     def _invoke(self, name: str, args: list[np.ndarray], mask: np.ndarray) -> np.ndarray:
         """Call one of the module's functions."""
@@ -219,6 +230,14 @@ class Emulator:
                 taken = np.broadcast_to(self.value(cond, "i1"), self.count)
                 came[mask] = here
                 at[mask] = np.where(taken, self.numbers[yes], self.numbers[no])[mask]
+            elif "try_wait" in line:
+                asm = _ASM.match(line)
+                assert asm is not None
+                done = gpu_copies.wait(self, [self.typed(x)[0] for x in _split(asm[4])], mask)
+                self.blocked |= mask & ~done
+                mask = mask & done
+                if not mask.any():
+                    return
             elif line.startswith(("store", "call void")):
                 self._effect(line, mask)
             else:
@@ -439,6 +458,8 @@ class Emulator:
             address, space = self.typed(ptr)
             self._store(x, address, space, mask)
         elif asm := _ASM.match(line):
+            if gpu_copies.effect(self, asm[2], [self.typed(x)[0] for x in _split(asm[4])], mask):
+                return
             if "release" in asm[2]:
                 ptr, word = _split(asm[4])
                 self._store(self.typed(word)[0], *self.typed(ptr), mask)
@@ -464,7 +485,7 @@ class Emulator:
                 gpu_warps.copy(self, to, source, count, mask)
                 return
             # Copies are done at once.
-            if "bar.warp" in line or "cp.async" in line or "fence.proxy" in line:
+            if any(word in line for word in ("bar.warp", "cp.async", "fence.proxy", "setmaxnreg", "prefetch")):
                 return
             assert "barrier" in line, line
             blocks = mask.reshape(-1, self.threads)
@@ -632,7 +653,7 @@ def run(code: Code, kernel: Kernel, args: list[Any]) -> None:
     memory.open()
     mark_shared(kernel, words, memory)
     # Where the number of blocks is open, two do.
-    launch(code, words, memory, 2 if code.programs else programs)
+    launch(code, words, memory, 2 if code.programs else min(programs, 2) if code.resident else programs)
     memory.close()
 
 

@@ -91,6 +91,16 @@ def fused(dtype: str = "f32", m: int = 64, n: int = 64, k: int = 32, side: int =
     return p.case(4 * tolerance(dtype), 8 * k**0.5 * tolerance(dtype))
 
 
+def dense(dtype: str = "bf16", m: int = 208, n: int = 144, k: int = 80, batch: int = 0, broad: int = 128) -> Case:
+    """maximum(a @ b + c, 0) + d with c over n and d over both."""
+    p = Product(m, n, k, 128, batch, broad=broad)
+    b = p.b
+    total = b.op("add", b.dot(p.operand("mk", dtype), p.operand("kn", dtype)), p.spread(p.line("n", dtype), "mn"))
+    zero = b.broadcast(b.const(0, dtype), [], ("m", "n"))
+    p.result(b.op("add", b.op("maximum", total, zero), p.operand("mn", dtype)))
+    return p.case(4 * tolerance(dtype), 8 * k**0.5 * tolerance(dtype))
+
+
 def distances(dtype: str = "f32", m: int = 64, n: int = 64, k: int = 16, side: int = 64, kind: str = "sum") -> Case:
     """Sums of (a[:, None] - b[None]) ** 2, or for other kinds of |a[:, None] - b[None]|, over k."""
     p = Product(m, n, k, side)
@@ -150,6 +160,21 @@ CASES: dict[str, Callable[[], Case]] = {
         f"product {d} {t or 'plain'} broad": lambda d=d, t=t: product(d, 144, 272, 208, 128, t, broad=256)
         for d, t in (("bf16", ""), ("f16", "ab"))
     },
+    **{
+        f"product {d} {t or 'plain'} ahead {m} {broad}": lambda d=d, t=t, m=m, n=n, broad=broad: product(
+            d, m, n, 144, 128, t, broad=broad
+        )
+        for d, t, m, n, broad in (
+            ("f16", "", 256, 80, 64),
+            ("bf16", "a", 144, 176, 128),
+            ("bf16", "c", 144, 144, 128),
+            ("f16", "ab", 400, 272, 256),
+        )
+    },
+    "product bf16 ahead batched": lambda: product("bf16", 144, 160, 96, 128, batch=3),
+    "product f16 ahead k 0": lambda: product("f16", 128, 128, 0, 128),
+    "dense bf16": lambda: dense("bf16"),
+    "dense f16 batched": lambda: dense("f16", batch=2, broad=64),
     "product f16 short": lambda: product("f16", 64, 64, 16, 64),
     "product bf16 long": lambda: product("bf16", 33, 32, 333, 32),
     "product f16 aligned, k odd": lambda: product("f16", 32, 64, 176, 64, "ab"),

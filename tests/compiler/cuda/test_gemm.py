@@ -36,7 +36,15 @@ def test_values(name):
     check(gpu_products.CASES[name](), TARGET)
 
 
-@pytest.mark.parametrize(("name", "instruction"), [("product bf16 a long", "wgmma"), ("product f16", "mma.m16n8k16")])
+@pytest.mark.parametrize(
+    ("name", "instruction"),
+    [
+        ("product bf16 a long", "cp.async.bulk.tensor"),
+        ("dense bf16", "wgmma"),
+        ("product bf16 padded", "mma.m16n8k16"),
+        ("product f16", "mma.m16n8k16"),
+    ],
+)
 def test_tensor_cores_are_used(name, instruction):
     assert instruction in gemm.generate(gpu_products.CASES[name]().kernel, TARGET).text
 

@@ -1,0 +1,134 @@
+"""The emulator's copy engine, and the barriers in shared memory that threads and copies arrive at."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .gpu_emulator import Emulator
+
+
+@dataclass
+class Barrier:
+    """Phases end when all have arrived and all announced bytes are there."""
+
+    expected: int
+    pending: int
+    nbytes: int = 0
+    phases: int = 0
+
+    def settle(self) -> None:
+        if not self.pending and not self.nbytes:
+            self.phases += 1
+            self.pending = self.expected
+
+
+@dataclass
+class Map:
+    """A tensor map: an array of 16-bit elements, and the box that a copy moves; innermost first."""
+
+    pointer: int
+    sizes: list[int]
+    strides: list[int]
+    box: list[int]
+
+    def addresses(self, place: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """The address of each element of a box of rows of 64, and which of them are in the array."""
+        rows, columns = np.arange(self.box[1])[:, None], np.arange(self.box[0])[None]
+        inside = (columns + place[0] < self.sizes[0]) & (rows + place[1] < self.sizes[1])
+        assert min(place) >= 0 and all(p < n for p, n in zip(place[2:], self.sizes[2:], strict=True))
+        offset = (columns + place[0]) + (rows + place[1]) * self.strides[0]
+        offset = offset + sum(p * s for p, s in zip(place[2:], self.strides[1:], strict=True))
+        return self.pointer + 2 * offset, inside
+
+
+def maps(specs: tuple[dict[str, Any], ...], words: list[int]) -> list[Map]:
+    """What the host makes of a kernel's arguments."""
+    found = []
+    for spec in specs:
+        sizes, strides = ([words[s] for s in spec[key]] for key in ("sizes", "strides"))
+        pointer = words[spec["pointer"]]
+        assert not min(sizes) or pointer % 16 == 0 and all(s * 2 % 16 == 0 and 0 < s < 1 << 39 for s in strides)
+        assert spec["box"][0] * 2 <= 128 and max(spec["box"]) <= 256
+        found.append(Map(pointer, sizes, strides, spec["box"]))
+    return found
+
+
+def wait(e: Emulator, operands: list[np.ndarray], mask: np.ndarray) -> np.ndarray:
+    """Those of the threads whose barrier's phase is over."""
+    address, parity = operands
+    done = np.zeros(e.count, np.bool_)
+    for who in np.flatnonzero(mask):
+        done[who] = e.barriers[who // e.threads, int(address[who])].phases & 1 != parity[who]
+    return done
+
+
+def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray) -> bool:
+    """Do what an instruction does to barriers and memory; False if it is another one."""
+    threads = np.flatnonzero(mask).tolist()
+    programs = [who // e.threads for who in threads]
+    if text.startswith("bar.sync"):
+        groups = mask.reshape(-1, 128 if "," in text else e.threads)
+        assert (groups.all(1) | ~groups.any(1)).all(), "a barrier that not all threads reach"
+        e.epoch[np.unique(programs)] += 1
+    elif "mbarrier.init" in text and "fence" not in text:
+        count = int(re.findall(r"(\d+);", text)[0])
+        for who, program in zip(threads, programs):
+            e.barriers[program, int(operands[0][who])] = Barrier(count, count)
+    elif text.startswith("mbarrier.arrive"):
+        for who, program in zip(threads, programs):
+            barrier = e.barriers[program, int(operands[0][who])]
+            if "expect_tx" in text:
+                barrier.nbytes += int(operands[1][who])
+            barrier.pending -= 1
+            assert barrier.pending >= 0, "more arrive than are expected"
+            barrier.settle()
+        e.blocked[:] = False
+    elif text.startswith("cp.async.bulk.tensor"):
+        for who, program in zip(threads, programs):
+            _copy(e, text, [int(x[who]) for x in operands], program)
+        e.blocked[:] = False
+    elif text.startswith("stmatrix"):
+        _store_fragments(e, operands[0], operands[1:], mask)
+    elif not text.startswith(("fence.mbarrier", "fence.proxy.async", "cp.async.bulk")):
+        return False
+    return True
+
+
+def _swizzled(address: np.ndarray) -> np.ndarray:
+    return address ^ (address >> 7 & 7) << 4
+
+
+def _copy(e: Emulator, text: str, operands: list[int], program: int) -> None:
+    loads = "mbarrier" in text
+    here, number, barrier = (operands[0], operands[1], operands[2]) if loads else (operands[1], operands[0], -1)
+    place = operands[3 if loads else 2 :]
+    map_ = e.maps[number]
+    assert f".{len(map_.sizes)}d." in text and len(place) == len(map_.sizes)
+    assert here % 1024 == 0, "a panel that the swizzle does not fit"
+    addresses, inside = map_.addresses(place)
+    memory, shared = e.memory.bytes.view(np.uint16), e.shared[program].view(np.uint16)
+    rows, columns = np.indices(inside.shape)
+    places = _swizzled(here + rows * 128 + columns * 2) // 2
+    used = addresses[inside]
+    assert e.memory.allowed[used].all(), "out of bounds"
+    if loads:
+        shared[places] = 0
+        shared[places[inside]] = memory[used // 2]
+        e.barriers[program, barrier].nbytes -= inside.size * 2
+        e.barriers[program, barrier].settle()
+    else:
+        memory[used // 2] = shared[places[inside]]
+
+
+def _store_fragments(e: Emulator, address: np.ndarray, words: list[np.ndarray], mask: np.ndarray) -> None:
+    """stmatrix: four matrices of 8 by 8 elements of 16 bits; lane 8 i + r tells where row r of matrix i goes."""
+    warps = mask.reshape(-1, 32)
+    assert (warps.all(1) | ~warps.any(1)).all(), "fragments stored by a part of a warp"
+    pairs = np.stack([w.reshape(-1, 32) for w in words], 1)
+    rows = np.ascontiguousarray(pairs).view(np.int16).reshape(-1, 4)
+    e._store(np.ascontiguousarray(rows).reshape(e.count, 8), address, "ptr addrspace(3)", mask)
