@@ -41,9 +41,7 @@ def _start(arguments: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _encode(
-    dtype: str, pointer: int, sizes: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]
-) -> bytes:
+def _encode(dtype: str, pointer: int, sizes: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> bytes:
     """A map of an array of 16-bit elements with contiguous rows; `strides` are of the other dims, in elements."""
     api = driver.api
     kinds = api.CUtensorMapDataType

@@ -52,7 +52,7 @@ def maps(specs: tuple[dict[str, Any], ...], words: list[int]) -> list[Map]:
     for spec in specs:
         sizes, strides = ([words[s] for s in spec[key]] for key in ("sizes", "strides"))
         pointer = words[spec["pointer"]]
-        assert not min(sizes) or pointer % 16 == 0 and all(s * 2 % 16 == 0 and 0 < s < 1 << 39 for s in strides)
+        assert not min(sizes) or (pointer % 16 == 0 and all(s * 2 % 16 == 0 and 0 < s < 1 << 39 for s in strides))
         assert spec["box"][0] * 2 <= 128 and max(spec["box"]) <= 256
         found.append(Map(pointer, sizes, strides, spec["box"]))
     return found

@@ -41,7 +41,7 @@ def test_values(name):
     [
         ("product bf16 a long", "cp.async.bulk.tensor"),
         ("dense bf16", "wgmma"),
-        ("product bf16 padded", "mma.m16n8k16"),
+        ("product bf16 strided", "mma.m16n8k16"),
         ("product f16", "mma.m16n8k16"),
     ],
 )
