@@ -57,6 +57,8 @@ class Policy:
     nested: int = 0
     #: Reshapes that no strides can say between a producer and the kernel's axes.
     max_reshapes: int = 2
+    #: Bytes that rows of a product's operands had better begin at multiples of; 0: anything will do.
+    pitch: int = 0
     #: A reduction is split where fewer than `min_programs` programs would do more than this...
     split: int = 1 << 19
     #: ... of so many columns each, more where tall columns are reduced alone and whole rows are then read,
@@ -77,7 +79,8 @@ def gpu_policy(processors: int) -> Policy:
     """For a GPU: programs enough to fill every processor several times, and columns by the warp."""
     return Policy(
         min_programs=2 * processors, each=1 << 17, lane_block=32, split_columns=32, tall_columns=32,
-        split_programs=16 * processors, split_rows=128, nested=1 << 20, target="cuda", processors=processors,
+        split_programs=16 * processors, split_rows=128, nested=1 << 20, pitch=128, target="cuda",
+        processors=processors,
     )  # fmt: skip
 
 

@@ -429,6 +429,8 @@ class _Assembly:
 
     def _aligned(self, node: Expr) -> bool:
         """Whether memory begins at a multiple of 16 bytes in every graph of this key."""
+        if node.op is E.UPDATE and node.inputs[0].op is EMPTY:
+            return True
         if node.op is E.BUFFER or node.op is E.UPDATE:
             return self.position.get(node, self.source.get(node, -1)) in self.graph.aligned
         return node.op is not E.SCATTER or self._aligned(node.inputs[0])
@@ -440,7 +442,7 @@ class _Assembly:
         for out in g.outputs:
             known = out in self.slot
             slot = self._slot(out)
-            if not known and out.op not in WRITES:
+            if not known and (out.op not in WRITES or out.inputs[0].op is EMPTY):
                 writes.append((slot, out.nbytes))
         args: list[tuple[Any, ...]] = []
         for arg in lowered.args:

@@ -20,10 +20,14 @@ from .index import Axis, Index
 from .ops import TABLE
 
 #: A node without elements.
-EMPTY = E.structural("empty", 0, "No elements.")
+EMPTY = E.structural("empty", 0, "No elements, or memory that was not written yet.")
 
 #: Products below this many multiplications are made as a sum of products, inside any kernel.
 SMALL_PRODUCT = 1 << 12
+#: Sides from which copying an operand whose rows begin anywhere costs less than loading it so.
+WIDE_PRODUCT = 512
+#: What strides must be multiples of for a GPU to move whole rows, in elements.
+ALIGNED = 16
 #: Rows from which even a narrow block of columns is too large for a cache: whole rows are then read, in memory's order.
 TALL = 1024
 #: Elements from which an elementwise node follows its inputs' order in memory.
@@ -200,7 +204,11 @@ class _Preparation:
             return _filled(0, node)
         if 1 in (m, n, k) or m * n * k <= SMALL_PRODUCT:
             return self._sum_of_products(node, a, b, (*batch, m, n, k))
-        return _with_inputs(node, (_walkable(a), _walkable(b)))
+        a, b = _walkable(a), _walkable(b)
+        if self.policy.pitch and node.dtype.itemsize == 2 and node.dtype.kind not in "iub":
+            if min(m, n, k) >= WIDE_PRODUCT:
+                a, b = (_pitched(x, self.policy.pitch // x.dtype.itemsize) for x in (a, b))
+        return _with_inputs(node, (a, b))
 
     def _sum_of_products(self, node: Expr, a: Expr, b: Expr, shape: E.Shape) -> Expr:
         """(..., M, N, K) products, summed over K."""
@@ -389,6 +397,30 @@ def _walkable(x: Expr) -> Expr:
     _, at = strip_views(x, tuple([Index.axis(Axis(n)) for n in x.shape]))
     affine = all(isinstance(atom, Axis) for i in at for atom in i.terms)
     return x if affine else _copy(x)
+
+
+def _pitched(x: Expr, pitch: int) -> Expr:
+    """A matrix in memory, or matrices, as a window of memory in which each row begins at a multiple of `pitch`."""
+    if x.op is not E.BUFFER or 0 in x.attrs[2]:
+        return x
+    *outer, rows, columns = x.shape
+    strides = x.attrs[2]
+    turned = strides[-2] == 1 != strides[-1]
+    if turned:
+        rows, columns = columns, rows
+    others = (*strides[:-2], strides[-1] if turned else strides[-2])
+    if 1 in strides and all(s > 0 and s % ALIGNED == 0 for s in others):
+        return x
+    row = -(-columns // pitch) * pitch
+    shape = (*outer, rows, row)
+    window = (0, contiguous_strides(shape))
+    base = Expr(EMPTY, (), None, shape, x.dtype, 0)
+    swapped = lambda s: (*s[:-2], s[-1], s[-2]) if turned else s
+    value = x
+    if turned:
+        value = Expr(E.VIEW, (x,), (0, swapped(contiguous_strides(x.shape))), (*outer, rows, columns), x.dtype, 0)
+    copied = Expr(E.UPDATE, (base, value), window, shape, x.dtype, 0)
+    return Expr(E.VIEW, (copied,), (0, swapped(window[1])), x.shape, x.dtype, 0)
 
 
 def _with_inputs(node: Expr, inputs: tuple[Expr, ...]) -> Expr:
