@@ -205,9 +205,8 @@ class _Preparation:
         if 1 in (m, n, k) or m * n * k <= SMALL_PRODUCT:
             return self._sum_of_products(node, a, b, (*batch, m, n, k))
         a, b = _walkable(a), _walkable(b)
-        if self.policy.pitch and node.dtype.itemsize == 2 and node.dtype.kind not in "iub":
-            if min(m, n, k) >= WIDE_PRODUCT:
-                a, b = (_pitched(x, self.policy.pitch // x.dtype.itemsize) for x in (a, b))
+        if self.policy.pitch and dtypes.name(node.dtype) in ("f16", "bf16") and min(m, n, k) >= WIDE_PRODUCT:
+            a, b = (_pitched(x, self.policy.pitch // x.dtype.itemsize) for x in (a, b))
         return _with_inputs(node, (a, b))
 
     def _sum_of_products(self, node: Expr, a: Expr, b: Expr, shape: E.Shape) -> Expr:

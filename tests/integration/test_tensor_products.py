@@ -1,0 +1,25 @@
+"""Products of 16-bit types whose panels a GPU's copy engine brings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import blockarray as ba
+from blockarray.compiler import prepare
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("m", "n", "k"), [(256, 144, 96), (130, 141, 67)])
+def test_products_of_any_pitch(monkeypatch, dtype, m, n, k):
+    monkeypatch.setattr(prepare, "WIDE_PRODUCT", 32)
+    rng = np.random.default_rng(m)
+    a, b, c = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (n, k), (n,)))
+    x, y, z = (ba.astype(ba.asarray(v), getattr(ba, dtype)) for v in (a, b, c))
+    ba.evaluate(x, y, z)
+    wide = [np.asarray(ba.astype(v, ba.float64)) for v in (x, y, z)]
+    result = np.asarray(ba.astype(x @ y.T + z, ba.float64))
+    wanted = wide[0] @ wide[1].T + wide[2]
+    np.testing.assert_allclose(result, wanted, rtol=0.02, atol=0.1)
+    turned = np.asarray(ba.astype(x[::-1] @ y.T, ba.float64))
+    np.testing.assert_allclose(turned, wide[0][::-1] @ wide[1].T, rtol=0.02, atol=0.1)

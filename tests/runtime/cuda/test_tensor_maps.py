@@ -1,0 +1,78 @@
+"""Tensor maps: where they stand among the arguments, and what the driver is told."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+import pytest
+
+from blockarray.runtime.cuda import driver, tensor_maps
+
+bindings = pytest.importorskip("cuda.bindings.driver")
+
+SPEC = {"dtype": "bf16", "pointer": 2, "sizes": [0, 1], "strides": [3], "box": [64, 128]}
+
+
+class Api:
+    """The bindings, with a driver that notes what it is asked."""
+
+    def __init__(self, status: int = 0) -> None:
+        self.status = status
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(bindings, name)
+
+    def cuTensorMapEncodeTiled(self, *args: Any) -> tuple[int, Any]:
+        self.calls.append(args)
+        made = bindings.CUtensorMap()
+        ctypes.memset(int(made.getPtr()), len(self.calls), tensor_maps.NBYTES)
+        return self.status, made
+
+
+@pytest.fixture
+def api(monkeypatch):
+    api = Api()
+    monkeypatch.setattr(driver, "api", api)
+    tensor_maps._encode.cache_clear()
+    yield api
+    tensor_maps._encode.cache_clear()
+
+
+def filled(sizes=(300, 200), pointer=4096, stride=320):
+    block = tensor_maps.room(40, 1)
+    struct.pack_into("=5q", block, 0, *sizes, pointer, stride, 7)
+    tensor_maps.write(block, 40, [SPEC])
+    return block
+
+
+def test_maps_follow_the_arguments(api):
+    block = filled()
+    assert len(block) == 64 + 128
+    assert struct.unpack_from("=5q", block) == (300, 200, 4096, 320, 7)
+    assert block.raw[64:] == b"\1" * 128
+    (kind, rank, pointer, sizes, strides, box, steps, *_), *_ = api.calls
+    assert kind == bindings.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+    assert (rank, pointer) == (2, 4096)
+    assert [[int(x) for x in xs] for xs in (sizes, strides, box, steps)] == [[300, 200], [640], [64, 128], [1, 1]]
+
+
+def test_maps_are_made_once_for_the_same_memory(api):
+    filled()
+    filled()
+    assert len(api.calls) == 1
+    filled(pointer=8192)
+    assert len(api.calls) == 2
+
+
+def test_arrays_without_elements_have_no_map(api):
+    assert filled(sizes=(0, 200)).raw[64:] == b"\0" * 128
+    assert not api.calls
+
+
+def test_what_the_driver_refuses_is_said(api):
+    api.status = 1
+    with pytest.raises(RuntimeError, match=r"\(300, 200\) elements, strides \(320,\)"):
+        filled()
