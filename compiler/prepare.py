@@ -26,6 +26,9 @@ EMPTY = E.structural("empty", 0, "No elements, or memory that was not written ye
 SMALL_PRODUCT = 1 << 12
 #: Sides from which copying an operand whose rows begin anywhere costs less than loading it so.
 WIDE_PRODUCT = 512
+#: Rows and columns of the least tile that tensor cores are kept busy with, elements of k in a step, and of the shortest
+#: part of k that is worth adding up.
+TENSOR_TILE, TENSOR_STEP, LEAST_PART = (128, 64), 64, 512
 #: What strides must be multiples of for a GPU to move whole rows, in elements.
 ALIGNED = 16
 #: Rows from which even a narrow block of columns is too large for a cache: whole rows are then read, in memory's order.
@@ -207,7 +210,33 @@ class _Preparation:
         a, b = _walkable(a), _walkable(b)
         if self.policy.pitch and dtypes.name(node.dtype) in ("f16", "bf16") and min(m, n, k) >= WIDE_PRODUCT:
             a, b = (_pitched(x, self.policy.pitch // x.dtype.itemsize) for x in (a, b))
+        if self.policy.pitch and dtypes.name(node.dtype) in ("f16", "bf16"):
+            parts = self._parts(node.shape, k)
+            if parts > 1:
+                return self._product_in_parts(node, a, b, parts)
         return _with_inputs(node, (a, b))
+
+    def _parts(self, shape: E.Shape, k: int) -> int:
+        """Parts of k that different processors multiply, where the product has too few tiles for all of them."""
+        *batch, m, n = shape
+        tiles = prod(batch) * -(-m // TENSOR_TILE[0]) * -(-n // TENSOR_TILE[1])
+        parts = self.policy.processors // tiles
+        while parts > 1 and (k % (parts * TENSOR_STEP) or k // parts < LEAST_PART):
+            parts -= 1
+        return parts
+
+    def _product_in_parts(self, node: Expr, a: Expr, b: Expr, parts: int) -> Expr:
+        """The sum of products over parts of k, not rounded before."""
+        *batch, m, n = node.shape
+        k, wide = a.shape[-1], dtypes.NUMPY["f32"]
+        each = k // parts
+        strides = each, *contiguous_strides(a.shape)
+        a = Expr(E.VIEW, (a,), (0, strides), (parts, *batch, m, each), a.dtype, 0)
+        strides = each * n, *contiguous_strides(b.shape)
+        b = Expr(E.VIEW, (b,), (0, strides), (parts, *batch, each, n), b.dtype, 0)
+        products = Expr(E.DOT, (a, b), None, (parts, *node.shape), wide, 0)
+        total = Expr(TABLE["sum"], (products,), (0,), node.shape, wide, 0)
+        return _cast(self._reduction(total, products, lone=True), node.dtype)
 
     def _sum_of_products(self, node: Expr, a: Expr, b: Expr, shape: E.Shape) -> Expr:
         """(..., M, N, K) products, summed over K."""

@@ -266,7 +266,7 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
     sizes = [1 if a is None else a.size for a in (m, n)]
     batches = prod(a.size for a in space.parallel if a not in (m, n))
     product = space.group.product
-    if m and k and n and product is not None and dtypes.name(product.dtype) in ("f16", "bf16"):
+    if m and k and n and product is not None and dtypes.name(product.inputs[0].dtype) in ("f16", "bf16"):
         rows, columns = min(GPU_WIDE_PRODUCT, key=lambda tile: _cost(tile, sizes, k.size, batches, processors))
         if batches * -(-m.size // rows) * -(-n.size // columns) >= processors // 4:
             return {m: rows, k: None, n: columns}

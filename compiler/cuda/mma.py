@@ -87,7 +87,7 @@ class Mma(Simt):
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
         return target.bf16 and any(
-            op.name == "dot" and op.result.type.dtype in ("f16", "bf16") for op in kernel.body.ops
+            op.name == "dot" and op.operands[0].type.dtype in ("f16", "bf16") for op in kernel.body.ops
         )
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
@@ -98,6 +98,9 @@ class Mma(Simt):
             self.stages = 2
 
     # -- choices ------------------------------------------------------------------------------------------------------
+    def _multiplied(self) -> str:
+        return self.root.operands[0].type.dtype
+
     def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
         for tile, self.warp in _TILES:
             if tile[0] <= self.block[0] and tile[1] <= self.block[1]:

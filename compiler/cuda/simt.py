@@ -60,7 +60,7 @@ class Simt:
         self.kernel = kernel
         self.target = target
         self.facts = Facts(kernel)
-        self.dtype = self.root.result.type.dtype
+        self.dtype = self._multiplied()
         #: What sums are held as: registers of `wide`, narrow integers in 32 bits.
         self.wide = "f32" if self.dtype in ("f16", "bf16") else self.dtype
         self.inner: list[ir.Op] = []
@@ -85,6 +85,10 @@ class Simt:
         self.e = Elements(self.t, kernel, target)
 
     # -- choices ------------------------------------------------------------------------------------------------------
+    def _multiplied(self) -> str:
+        """The dtype that is multiplied."""
+        return self.root.result.type.dtype
+
     def _generalised(self, value: ir.Value) -> tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]:
         """Find the ops over both m and n, and the values of each side that they read."""
         both = {self.m, self.n}

@@ -23,3 +23,12 @@ def test_products_of_any_pitch(monkeypatch, dtype, m, n, k):
     np.testing.assert_allclose(result, wanted, rtol=0.02, atol=0.1)
     turned = np.asarray(ba.astype(x[::-1] @ y.T, ba.float64))
     np.testing.assert_allclose(turned, wide[0][::-1] @ wide[1].T, rtol=0.02, atol=0.1)
+
+
+def test_products_in_parts_of_k(monkeypatch):
+    monkeypatch.setattr(prepare, "LEAST_PART", 64)
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((48, 256), (256, 40)))
+    result = np.asarray(ba.tanh(ba.asarray(a) @ ba.asarray(b) * ba.float16(0.1)))
+    wanted = np.tanh(a.astype(float) @ b.astype(float) * 0.1)
+    np.testing.assert_allclose(result.astype(float), wanted, rtol=0.01, atol=0.005)
