@@ -6,7 +6,6 @@ found is raised then, to those who read what the kernel computed, or what was co
 
 from __future__ import annotations
 
-import ctypes
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -21,9 +20,10 @@ from .kernels import code_for
 from .launch import Arguments, Call
 from .runtime import profiler
 from .runtime.config import config
-from .runtime.cuda import copies, streams, tensor_maps
+from .runtime.cuda import copies, streams
 from .runtime.cuda.launch import launch
 from .runtime.cuda.memory import Buffer, allocate
+from .runtime.cuda.tensor_maps import TensorMaps
 from .runtime.device import CPU, CudaDevice
 from .runtime.memory import as_numpy
 
@@ -123,7 +123,7 @@ def download(
 class CudaLaunch(Arguments):
     """A kernel step on a GPU: its code and its arguments."""
 
-    __slots__ = ("code", "device", "programs", "maps", "arguments", "outputs", "rewritten")
+    __slots__ = ("code", "device", "programs", "maps", "outputs", "rewritten")
 
     def __init__(self, step: KernelStep, device: CudaDevice) -> None:
         super().__init__(step)
@@ -131,17 +131,14 @@ class CudaLaunch(Arguments):
         self.code = code_for(step.key, step.kernel, device)
         #: Blocks to launch: as many as the grid has programs, unless the compiler wants another number of them.
         self.programs = step.programs
-        self.maps: list[dict[str, Any]] = []
+        self.maps: TensorMaps | None = None
         if step.programs and self.code.function is not None:
             header = self.code.function.header
             self.programs = header.get("programs", step.programs)
             if header.get("resident"):
                 self.programs = min(self.programs, device.multiprocessors)
-            self.maps = header.get("maps", [])
-            if self.maps:
-                self.block = tensor_maps.room(self.nbytes, len(self.maps))
-                self.address = ctypes.addressof(self.block)
-                self.arguments, self.nbytes = self.nbytes, len(self.block)
+            if "maps" in header:
+                self.maps = TensorMaps(header["maps"], self.block, self.nbytes)
         self.outputs = {slot for slot, _ in step.writes} | ({p[1] for p in self.pointers} - set(step.reads))
         #: Slots of memory that was there before.
         self.rewritten = self.outputs - {slot for slot, _ in step.writes}
@@ -165,14 +162,14 @@ class CudaLaunch(Arguments):
                 copies.clear(space)
             values[self.workspace] = space.address
         self.pack(self.block, 0, *values)
-        if self.maps:
-            tensor_maps.write(self.block, self.arguments, self.maps)
+        if self.maps is not None:
+            self.maps.update()
         if self.code.kernel is not None:
             self._interpret(nodes, memory, base, check)
         elif profiler.active or config.debug:
             self._run_watched()
         else:
-            launch(self.code.function, device, self.address, self.nbytes, self.programs)
+            self._launch()
         if check is not None or checks.suspects:
             checks.spread(check, [memory[slot] for slot in self.step.reads], [memory[slot] for slot in self.outputs])
         for slot in self.rewritten:
@@ -180,11 +177,15 @@ class CudaLaunch(Arguments):
         for slot in self.step.frees:
             memory[slot] = None
 
+    def _launch(self) -> None:
+        pointers = self.maps.pointers if self.maps else 0
+        launch(self.code.function, self.device, self.address, self.nbytes, self.programs, pointers)
+
     def _run_watched(self) -> None:
         """Run between two events."""
         step = self.step
         before = streams.Event(self.device, timing=True).record()
-        launch(self.code.function, self.device, self.address, self.nbytes, self.programs)
+        self._launch()
         after = streams.Event(self.device, timing=True).record()
         profiler.note(step.name, lambda: before.elapsed(after), step.bytes, self.programs)
         if "time" in config.debug:

@@ -102,7 +102,7 @@ class _Extra(threading.local):
 _extra = _Extra()
 
 
-def launch(function: Function, device: CudaDevice, address: int, nbytes: int, programs: int) -> None:
+def launch(function: Function, device: CudaDevice, address: int, nbytes: int, programs: int, pointers: int = 0) -> None:
     """Queue a kernel on a device's stream.
 
     Parameters
@@ -113,6 +113,8 @@ def launch(function: Function, device: CudaDevice, address: int, nbytes: int, pr
         Where.
     address, nbytes : int
         Its packed arguments, which are copied before the function returns.
+    pointers : int
+        Address of an array of pointers to each argument, where not all are slots of 8 bytes; instead of the packed ones.
     programs : int
         Size of the linear grid: below 1 nothing is launched; ValueError beyond 2**31 - 1.
     """
@@ -122,6 +124,13 @@ def launch(function: Function, device: CudaDevice, address: int, nbytes: int, pr
         raise ValueError(f"a grid of {programs} programs is too large: a GPU takes {MAX_PROGRAMS}")
     context, handle = function.loaded.get(device.index) or function.load(device.index)
     context.enter()
+    if pointers:
+        context.check(
+            driver.api.cuLaunchKernel(
+                handle, programs, 1, 1, function.threads, 1, 1, function.shared, context.stream, pointers, 0
+            )
+        )
+        return
     extra = _extra
     words = extra.words
     words[1] = address

@@ -1,4 +1,4 @@
-"""Tensor maps, by which the copy engine finds boxes of an array, behind a kernel's arguments."""
+"""Tensor maps, by which the copy engine finds boxes of an array, as a kernel's last arguments."""
 
 from __future__ import annotations
 
@@ -9,35 +9,46 @@ from typing import Any
 
 from . import driver
 
-#: Bytes of a map, and what its place among the arguments is a multiple of.
-NBYTES, ALIGNMENT = 128, 64
+#: Bytes of a map.
+NBYTES = 128
 
 
-def room(arguments: int, count: int) -> ctypes.Array[ctypes.c_char]:
-    """A block for `arguments` bytes of arguments and `count` maps."""
-    return ctypes.create_string_buffer(_start(arguments) + count * NBYTES)
+class TensorMaps:
+    """The maps that a kernel's header describes, which follow its arguments in slots of 8 bytes.
 
-
-def write(block: ctypes.Array[ctypes.c_char], arguments: int, maps: list[dict[str, Any]]) -> None:
-    """Make the maps that a kernel's header describes from the arguments in the block, and put them there.
-
-    Raises
-    ------
-    RuntimeError
-        If the driver refuses one.
+    Attributes
+    ----------
+    pointers : int
+        Address of an array of pointers to each of the kernel's arguments.
     """
-    slots = struct.unpack_from(f"{arguments // 8}q", block)
-    start = _start(arguments)
-    for k, spec in enumerate(maps):
-        sizes = tuple([slots[s] for s in spec["sizes"]])
-        if min(sizes) > 0:  # else nothing is read
-            strides = tuple([slots[s] for s in spec["strides"]])
-            made = _encode(spec["dtype"], slots[spec["pointer"]], sizes, strides, tuple(spec["box"]))
-            ctypes.memmove(ctypes.addressof(block) + start + k * NBYTES, made, NBYTES)
 
+    __slots__ = ("specs", "block", "slots", "memory", "array", "pointers")
 
-def _start(arguments: int) -> int:
-    return -(-arguments // ALIGNMENT) * ALIGNMENT
+    def __init__(self, specs: list[dict[str, Any]], block: Any, nbytes: int) -> None:
+        self.specs = specs
+        self.block = block
+        self.slots = struct.Struct(f"{nbytes // 8}q")
+        self.memory = ctypes.create_string_buffer(len(specs) * NBYTES)
+        places = [ctypes.addressof(block) + 8 * k for k in range(nbytes // 8)]
+        places += [ctypes.addressof(self.memory) + k * NBYTES for k in range(len(specs))]
+        self.array = (ctypes.c_void_p * len(places))(*places)
+        self.pointers = ctypes.addressof(self.array)
+
+    def update(self) -> None:
+        """Make the maps of the arguments that are in the block.
+
+        Raises
+        ------
+        RuntimeError
+            If the driver refuses one.
+        """
+        slots = self.slots.unpack_from(self.block)
+        for k, spec in enumerate(self.specs):
+            sizes = tuple([slots[s] for s in spec["sizes"]])
+            if min(sizes) > 0:  # else nothing is read
+                strides = tuple([slots[s] for s in spec["strides"]])
+                made = _encode(spec["dtype"], slots[spec["pointer"]], sizes, strides, tuple(spec["box"]))
+                ctypes.memmove(ctypes.addressof(self.memory) + k * NBYTES, made, NBYTES)
 
 
 @lru_cache(maxsize=1024)

@@ -29,6 +29,6 @@ def test_products_in_parts_of_k(monkeypatch):
     monkeypatch.setattr(prepare, "LEAST_PART", 64)
     rng = np.random.default_rng(3)
     a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((48, 256), (256, 40)))
-    result = np.asarray(ba.tanh(ba.asarray(a) @ ba.asarray(b) * ba.float16(0.1)))
+    result = np.asarray(ba.tanh(ba.asarray(a) @ ba.asarray(b) * 0.1))
     wanted = np.tanh(a.astype(float) @ b.astype(float) * 0.1)
     np.testing.assert_allclose(result.astype(float), wanted, rtol=0.01, atol=0.005)

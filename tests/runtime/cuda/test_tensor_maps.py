@@ -42,17 +42,18 @@ def api(monkeypatch):
 
 
 def filled(sizes=(300, 200), pointer=4096, stride=320):
-    block = tensor_maps.room(40, 1)
+    block = ctypes.create_string_buffer(40)
     struct.pack_into("=5q", block, 0, *sizes, pointer, stride, 7)
-    tensor_maps.write(block, 40, [SPEC])
-    return block
+    maps = tensor_maps.TensorMaps([SPEC], block, 40)
+    maps.update()
+    return maps
 
 
 def test_maps_follow_the_arguments(api):
-    block = filled()
-    assert len(block) == 64 + 128
-    assert struct.unpack_from("=5q", block) == (300, 200, 4096, 320, 7)
-    assert block.raw[64:] == b"\1" * 128
+    maps = filled()
+    *slots, last = (ctypes.c_void_p * 6).from_address(maps.pointers)
+    assert [ctypes.c_int64.from_address(p).value for p in slots] == [300, 200, 4096, 320, 7]
+    assert ctypes.string_at(last, 128) == b"\1" * 128
     (kind, rank, pointer, sizes, strides, box, steps, *_), *_ = api.calls
     assert kind == bindings.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
     assert (rank, pointer) == (2, 4096)
@@ -68,7 +69,7 @@ def test_maps_are_made_once_for_the_same_memory(api):
 
 
 def test_arrays_without_elements_have_no_map(api):
-    assert filled(sizes=(0, 200)).raw[64:] == b"\0" * 128
+    assert filled(sizes=(0, 200)).memory.raw[:128] == b"\0" * 128
     assert not api.calls
 
 
