@@ -114,7 +114,8 @@ def launch(function: Function, device: CudaDevice, address: int, nbytes: int, pr
     address, nbytes : int
         Its packed arguments, which are copied before the function returns.
     pointers : int
-        Address of an array of pointers to each argument, where not all are slots of 8 bytes; instead of the packed ones.
+        Address of an array of pointers to the arguments, which then count instead of the packed ones: not all are slots
+        of 8 bytes.
     programs : int
         Size of the linear grid: below 1 nothing is launched; ValueError beyond 2**31 - 1.
     """
