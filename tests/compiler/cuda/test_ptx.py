@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 
 import pytest
 
 from blockarray.compiler.cuda import make_target, tools, unpack
-from blockarray.compiler.cuda.ptx import assemble, check, emit, optimised
+from blockarray.compiler.cuda.ptx import Assembled, assemble, assemble_densely, check, emit, optimised
 
 TARGET = make_target((9, 0))
 HEAD = "define ptx_kernel void @kernel(ptr addrspace(1) %p) {"
@@ -40,6 +41,20 @@ def test_assembling_reports_resources():
 def test_the_assemblers_message_is_raised():
     with pytest.raises(RuntimeError, match="nonsense"):
         assemble(emit(SCALE, TARGET).replace("mul.rn.f32", "nonsense.f32"), TARGET)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "spills", "given"), [(24, 0, 24), (36, 0, 32), (36, 8, 36), (64, 0, 64)]
+)  # fmt: skip
+def test_few_more_registers_than_fill_a_processor_are_saved_unless_that_spills(monkeypatch, wanted, spills, given):
+    def fake(code, target):
+        bounded = ".reqntid 128\n.maxnreg 32\n{" in code
+        return Assembled(b"", 32, spills) if bounded else Assembled(b"", wanted, 0)
+
+    module = sys.modules["blockarray.compiler.cuda.ptx"]
+    monkeypatch.setattr(module, "assemble", fake)
+    code = emit(SCALE.replace(" {\n", ' "nvvm.reqntid"="128" {\n', 1), TARGET)
+    assert assemble_densely(code, TARGET) == (b"", given, 0)
 
 
 def test_without_an_assembler_there_is_no_cubin(monkeypatch):
