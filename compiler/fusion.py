@@ -55,6 +55,9 @@ class Policy:
     #: A reduction of more elements than this whose results are reduced again is a kernel of its own, so that its
     #: programs run side by side; 0: it is not.
     nested: int = 0
+    #: Bytes of the elements that a program holds at once, beyond which it does not walk an axis inside the walk along
+    #: another one and the other way round; 0: it does.
+    held: int = 0
     #: Reshapes that no strides can say between a producer and the kernel's axes.
     max_reshapes: int = 2
     #: Bytes that rows of a product's operands had better begin at multiples of; 0: anything will do.
@@ -79,7 +82,7 @@ def gpu_policy(processors: int) -> Policy:
     """For a GPU: programs enough to fill every processor several times, and columns by the warp."""
     return Policy(
         min_programs=2 * processors, each=1 << 17, lane_block=32, split_columns=32, tall_columns=32,
-        split_programs=16 * processors, split_rows=128, nested=1 << 20, pitch=128, target="cuda",
+        split_programs=16 * processors, split_rows=128, nested=1 << 20, held=1 << 16, pitch=128, target="cuda",
         processors=processors,
     )  # fmt: skip
 
@@ -193,11 +196,56 @@ def pure_elementwise(node: Expr) -> bool:
     return node.op.kind == "elementwise"
 
 
+def partition(order: list[Expr], roots: set[Expr], external: set[Expr], policy: Policy) -> list[Group]:
+    """Groups of nodes that become kernels, producers first."""
+    alone: set[Expr] = set()
+    while True:
+        groups = Partitioner(order, roots, external, policy, alone).run()
+        found = [node for g in groups if (node := _entangled(g, policy)) is not None] if policy.held else []
+        if not found:
+            return groups
+        alone.update(found)
+
+
+def _entangled(group: Group, policy: Policy) -> Expr | None:
+    """A reduction or scan that cannot be in a group: another one goes along its result, and it along the other's.
+
+    Neither can be walked outside the other, so that a program would have to hold all positions of both.
+    """
+    walks: list[tuple[Expr, set[Axis], set[Axis]]] = []
+    for node in group.nodes:  # consumers first
+        if node.op.kind not in ("reduction", "scan"):
+            continue
+        for at in [group.output_index[node]] if node in group.output_index else group.uses[node]:
+            along = at[node.attrs].axes() if node.op.kind == "scan" else {*group.bound[node]}
+            walks.append((node, {a.find() for a in along if a.size != 1}, axes_of(canonical(at))))
+    if len(walks) < 2:
+        return None
+    axes = set().union(*[along | result for _, along, result in walks])
+    axes = axes.union(*[axes_of(canonical(group.output_index[o])) for o in group.outputs])
+    parallel = {a.find() for a in group.parallel}
+    held = prod([1 << (a.size - 1).bit_length() for a in axes - parallel])
+    held *= max([n.dtype.itemsize for n in group.nodes])
+    if axes_of(canonical(group.output_index[group.root])[-1:]) & parallel:
+        held *= policy.lane_block
+    if held <= policy.held:
+        return None
+    for k, (node, along, result) in enumerate(walks):
+        for _, others, beside in walks[:k]:
+            if any(p is not q for p in along & beside for q in others & result):
+                return node
+    return None
+
+
 class Partitioner:
     """Consumers first, each node joins the group that reads it or starts its own."""
 
-    def __init__(self, order: list[Expr], roots: set[Expr], external: set[Expr], policy: Policy) -> None:
+    def __init__(
+        self, order: list[Expr], roots: set[Expr], external: set[Expr], policy: Policy, alone: set[Expr]
+    ) -> None:
         self.order = order
+        #: Nodes that may not join the groups that read them.
+        self.alone = alone
         self.roots = roots
         self.external = external
         self.policy = policy
@@ -224,7 +272,10 @@ class Partitioner:
 
     def _place(self, node: Expr, readers: dict[Group, list[At]]) -> None:
         wanted = node in self.roots or node in self.external
-        if fusible(node.op):
+        if node in self.alone:
+            for group in readers:
+                group.cuts.append((node, "walks across another walk, and a program cannot hold both"))
+        elif fusible(node.op):
             if len(readers) > 1:
                 readers = self._merge_readers(node, readers)
             if len(readers) == 1:

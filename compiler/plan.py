@@ -12,7 +12,7 @@ from typing import Any
 
 from . import expr as E
 from .expr import Expr
-from .fusion import COPY, PARTIAL, WRITES, Group, Partitioner, Policy, operands, touched
+from .fusion import COPY, PARTIAL, WRITES, Group, Policy, operands, partition, touched
 from .ir import Kernel
 from .lower import lower
 from .ops import LITERAL_EXPONENTS, TABLE
@@ -262,7 +262,7 @@ def build(graph: Graph, policy: Policy) -> Plan:
     copied: set[Expr] = set()
     while True:
         prepared = prepare(roots, twins, external, donated, copied, policy)
-        groups = Partitioner(prepared.order, prepared.roots | prepared.stored, prepared.external, policy).run()
+        groups = partition(prepared.order, prepared.roots | prepared.stored, prepared.external, policy)
         conflict = _order(groups)
         if isinstance(conflict, list):
             made = _Assembly(graph, prepared, conflict, policy).run()

@@ -302,8 +302,12 @@ class Codegen:
                 r.open()
         scans: dict[str, list[Op]] = {}
         for op in self.needed(roots):
-            if op.name == "scan" and (dim := str(op.result.type.extents[op.attrs["dim"]])) in extra:
-                scans.setdefault(dim, []).append(op)
+            if op.name == "scan":
+                dim = str(op.result.type.extents[op.attrs["dim"]])
+                if dim in extra:
+                    scans.setdefault(dim, []).append(op)
+                elif dim in open_ and set(extra) & self.dependence[op]:
+                    raise NotImplementedError(f"kernel @{self.kernel.name}: a scan along {dim} in trips inside its own")
         if len(scans) > 1:
             raise NotImplementedError(f"kernel @{self.kernel.name}: scans along {' and '.join(scans)} in one strip")
         # A scan begins again at each position in the other dims, and what others need reduced is reduced there.

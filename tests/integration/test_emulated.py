@@ -1,4 +1,4 @@
-"""Writes in place on a GPU, emulated: no thread overwrites what another one has yet to read."""
+"""What a GPU is given, emulated: writes in place, whose threads share elements, and walks along several axes."""
 
 from __future__ import annotations
 
@@ -73,3 +73,40 @@ def test_write_in_place(write: Callable[[Any, Any], None], shape: tuple[int, ...
     write(x, y)
     write(want, a)
     np.testing.assert_allclose(np.asarray(x), want, 1e-3, 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("function", "kernels"),
+    [
+        (lambda x: x.cumsum(1).cumsum(2), 2),
+        (lambda x: x.cumsum(1) / (x.cumsum(1) ** 2).max(2)[:, :, None], 2),
+        (lambda x: x.cumsum(1).sum(2), 2),
+        (lambda x: x - x.mean(1)[:, None] - x.mean(2)[:, :, None], 2),
+        (lambda x: (x - x.max(1)[:, None]).sum(2), 2),
+        (lambda x: (x.cumsum(1) - x.max(1)[:, None]).min(1), 1),
+        (lambda x: x.sum(2).max(1), 1),
+        (lambda x: x.max((1, 2))[:, None, None] - x, 1),
+    ],
+    ids=["scans", "normalised", "scan-sum", "centred", "sum", "one-axis", "nested", "joint"],
+)
+@pytest.mark.parametrize("shape", [(2, 150, 190), (1, 5, 33000)], ids=str)
+def test_walks_along_two_axes(function: Callable[[Any], Any], kernels: int, shape: tuple[int, ...]) -> None:
+    """A block of threads cannot go along two long axes at once, each inside the other."""
+    a = np.random.default_rng(0).standard_normal(shape).astype("f4")
+    x = xp.asarray(a, device="cuda:0")
+    got = function(x)
+    with xp.profile() as p:
+        xp.evaluate(got)
+    np.testing.assert_allclose(np.asarray(got), function(a), 1e-3, 1e-2)
+    if shape[0] > 1:
+        assert len(p.kernels) == kernels
+
+
+def test_walks_that_fit() -> None:
+    a = np.random.default_rng(0).standard_normal((3, 60, 64)).astype("f4")
+    x = xp.asarray(a, device="cuda:0")
+    centred = x - x.mean(1)[:, None] - x.mean(2)[:, :, None]
+    with xp.profile() as p:
+        xp.evaluate(centred)
+    np.testing.assert_allclose(np.asarray(centred), a - a.mean(1)[:, None] - a.mean(2)[:, :, None], 1e-3, 1e-3)
+    assert len(p.kernels) == 1
