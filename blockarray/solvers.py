@@ -101,11 +101,11 @@ def cholesky(name: str, device: CudaDevice, a: Array) -> Array:
     """The lower factor."""
     n, count = a.shape[-1], prod(a.shape[:-2])
     call = _Call(name, device, count)
-    work = call.own(a)
+    work = call.own(matrix_transpose(a))
     with call.running() as library:
         library.cholesky(a.dtype, n, count, work.address, call.info.address)
     call.check("Matrix is not positive definite")
-    return tril(_array(work, a.shape, a.dtype))
+    return tril(matrix_transpose(_array(work, a.shape, a.dtype)))
 
 
 def _factors(call: _Call, a: Array) -> tuple[Buffer, Buffer]:

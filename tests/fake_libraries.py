@@ -78,16 +78,16 @@ class Solver(_Library):
     def xpotrf(
         self, handle: int, params: int, uplo: int, n: int, kind: int, a: int, lda: int, compute: int, *rest: Any
     ) -> None:
-        assert uplo == 1 and lda == n and kind == compute
+        assert uplo == 0 and lda == n and kind == compute
         *space, info = rest
 
         def work() -> int | None:
             x = _elements(a, (n, n), _DTYPES[kind])
             try:
-                factor = np.linalg.cholesky(_hermitian(x))
+                factor = np.linalg.cholesky(x)
             except np.linalg.LinAlgError:
                 return 1
-            x[np.triu_indices(n)] = factor.conj().T[np.triu_indices(n)]
+            x[np.tril_indices(n)] = factor[np.tril_indices(n)]
 
         self._queue(handle, tuple(space), info, work)
 

@@ -15,7 +15,7 @@ from ..device import CudaDevice
 from . import driver, libraries, streams
 from .libraries import TYPES, Space
 
-UPPER = 1
+LOWER, UPPER = 0, 1
 TRANSPOSED = 1
 _INFO = 4
 
@@ -57,12 +57,12 @@ class Solver:
         return Space(self.device, sizes)
 
     def cholesky(self, dtype: np.dtype, n: int, count: int, a: int, info: int) -> None:
-        """The upper factor of each matrix, from its upper triangle."""
+        """The lower factor of each matrix, from its lower triangle: faster than the upper one."""
         kind, step = TYPES[dtype], n * n * dtype.itemsize
-        with self._space("xpotrf", UPPER, n, kind, a, n, kind) as space:
+        with self._space("xpotrf", LOWER, n, kind, a, n, kind) as space:
             for i in range(count):
                 self.api.xpotrf(
-                    self.handle, self.params, UPPER, n, kind, a + i * step, n, kind, *space.arguments,
+                    self.handle, self.params, LOWER, n, kind, a + i * step, n, kind, *space.arguments,
                     info + i * _INFO,
                 )  # fmt: skip
 
