@@ -40,6 +40,8 @@ COMPUTING, HEAVY = 128, 20
 COLUMN_BYTES = 128
 #: Elements of four bytes that a thread holds at most, and registers of a processor.
 REGISTERS, REGISTER_FILE = 32, 1 << 16
+#: Elements a thread of rows of floats that just fill a block of STREAMING threads so.
+FEWER = 8
 #: Bytes that a thread of a kernel with reductions or scans takes at once if it can.
 GOAL = 64
 ACROSS = frozenset(("reduce", "argreduce", "scan"))
@@ -317,6 +319,8 @@ def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Wi
     bounded = 1
     for size in sizes.values():
         bounded *= size or 1
+    if several and lane in walked and width == 4 and bounded == FEWER * STREAMING:
+        goal = max(vector, FEWER)
     unbounded = [n for n in order if sizes[n] is None]
     if width == 2 and vector > 1 and several and not scanned and RESIDENT * limit < bounded <= 2 * RESIDENT * limit:
         limit *= 2  # two elements a register, see runs.py
