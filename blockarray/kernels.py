@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -121,6 +122,7 @@ def _compiler_version() -> str:
     """A hash of the compiler's source: code of another compiler is never used."""
     folder = Path(cpu.__file__).resolve().parent.parent
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(path.read_bytes())
+    for path in sorted([os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]):
+        if path.endswith(".py"):
+            digest.update(Path(path).read_bytes())
     return digest.hexdigest()

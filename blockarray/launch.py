@@ -25,6 +25,10 @@ _SLOT = {
 }  # fmt: skip
 
 
+#: Bytes moved and operations below which one thread is done before another has woken up.
+_SERIAL = 1 << 15
+
+
 def _packed(value: Any, dtype: str) -> Any:
     """A scalar as `struct` takes it (a complex one's real part)."""
     if dtype == "bf16":
@@ -139,6 +143,8 @@ class Launch(Arguments):
         self.team = bool(step.kernel.attrs.get("team"))
         #: Most threads to use; 0: all.
         self.threads = 1 if step.serial else threads.num_threads() if self.team else 0
+        if not self.team and step.bytes + step.flops < _SERIAL:
+            self.threads = 1
         self.word: np.ndarray | None = None
         if self.errors >= 0:
             self.word = np.zeros(1, np.int64)

@@ -70,11 +70,11 @@ def run(nodes: list[Expr], roots: Sequence[Expr], device: Device) -> None:
     wanted = [*roots]
     # The references of this function: `nodes`, `values` and the argument of getrefcount; a reader makes a fourth.
     refs = sys.getrefcount
-    if len(nodes) > len(roots) and (shared := [i for i in range(len(nodes)) if refs(nodes[i]) > 4]):
-        readers = Counter([id(x) for node in values for x in node.inputs])
-        wanted += [
-            n for n in [nodes[i] for i in shared if refs(nodes[i]) - readers[id(nodes[i])] > 3] if n not in roots
-        ]
+    if len(nodes) > len(roots):
+        shared = [i for i in range(len(nodes)) if refs(nodes[i]) > 4 and nodes[i] not in roots]
+        if shared:
+            readers = Counter([id(x) for node in values for x in node.inputs])
+            wanted += [nodes[i] for i in shared if refs(nodes[i]) - readers[id(nodes[i])] > 3]
     if profiler.active:
         leaves = {x for node in nodes for x in node.inputs if not x.inputs}
         profiler.note("interpreted", perf_counter() - started, sum([x.nbytes for x in (*leaves, *roots)]), 1)

@@ -110,7 +110,8 @@ def window(array: np.ndarray, offset: int, strides: Shape, shape: Shape) -> np.n
     if 0 in shape:
         return np.empty(shape, array.dtype)
     steps = tuple([s * array.itemsize for s in strides])
-    return np.lib.stride_tricks.as_strided(np.ascontiguousarray(array).reshape(-1)[offset:], shape, steps)
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return np.ndarray(shape, array.dtype, flat, offset * array.itemsize, steps)
 
 
 def _reduced(node: Expr, x: np.ndarray) -> np.ndarray:
