@@ -114,8 +114,8 @@ def scanned(roots: list[Expr], device: Device) -> Graph:
     graph = plan.scan(roots)
     if isinstance(device, CudaDevice):
         graph.shifted = _shifted(graph)
-        graph.aligned = _aligned(graph, device)
-        graph.key = (device, graph.key, graph.aligned, graph.shifted)
+        graph.aligned, graph.even = _aligned(graph, device)
+        graph.key = (device, graph.key, graph.aligned, graph.shifted, graph.even)
     return graph
 
 
@@ -140,24 +140,30 @@ def _bring(graph: Graph, device: CudaDevice) -> None:
             node.realize(moved[id(buffer)], offset, strides)
 
 
-def _aligned(graph: Graph, device: Device) -> frozenset[int]:
-    """Positions of the BUFFERs, and of the windows that UPDATEs write, that begin at a multiple of 16 bytes.
+def _aligned(graph: Graph, device: Device) -> tuple[frozenset[int], frozenset[int]]:
+    """Positions of the BUFFERs, and of the windows that UPDATEs write, that begin at a multiple of 16 bytes; those that
+    shifts count from and that begin at one of two elements only.
 
     What is elsewhere yet will be copied to memory that does.
     """
-    found = []
+    found: list[int] = []
+    even: list[int] = []
     beside = {i for i, k, _ in graph.shifted if i != k}
+    origins = {k for _, k, _ in graph.shifted}
     for i, node in enumerate(graph.nodes):
         if i in beside:
             continue
         if node.op is BUFFER:
             buffer, offset, _ = node.attrs
             start = buffer.address if buffer.device is device else 0
-            if not (start + offset * node.dtype.itemsize) % _ALIGNMENT:
+            size = node.dtype.itemsize
+            if not (start + offset * size) % _ALIGNMENT:
                 found.append(i)
+            elif i in origins and not (start + offset * size) % (2 * size):
+                even.append(i)
         elif node.op is UPDATE and not node.attrs[0] * node.dtype.itemsize % _ALIGNMENT:
             found.append(i)
-    return frozenset(found)
+    return frozenset(found), frozenset(even)
 
 
 def _shifted(graph: Graph) -> tuple[tuple[int, int, int], ...]:

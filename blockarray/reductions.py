@@ -388,7 +388,7 @@ class _Blocks(NamedTuple):
 
 _ROW_BLOCKS = _Blocks(1 << 20, range(64, 8193), 1 << 16)
 #: Of columns, on a GPU, whose cache is left by more bytes only.
-_COLUMN_BLOCKS = _Blocks(1 << 24, range(64, 257), 1024)
+_COLUMN_BLOCKS = _Blocks(1 << 24, range(64, 129), 1024)
 
 
 def _blocks(x: Array, axes: tuple[int, ...]) -> tuple[int, int] | None:

@@ -590,7 +590,8 @@ class Partitioner:
                 if not below:
                     break
                 member = below.pop()
-                if member in computed:
+                # What is broadcast to the reduction is little work to share.
+                if member in computed and member.size >= reduction.inputs[0].size:
                     return True
                 if member.op is E.VIEW or pure_elementwise(member):
                     below.extend(member.inputs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import gcd
 from typing import Any, NamedTuple
 
 from . import dtypes
@@ -68,27 +69,28 @@ Origins = Mapping[Expr, tuple[Expr, int]]
 
 
 def lower(
-    group: Group, name: str, policy: Policy, aligned: Callable[[Expr], bool], origins: Origins | None = None
+    group: Group, name: str, policy: Policy, alignment: Callable[[Expr], int], origins: Origins | None = None
 ) -> Lowered:
     """The kernel of a group.
 
-    `aligned` says of memory whether it begins at a multiple of 16 bytes; `origins` of a BUFFER how many elements behind
+    `alignment` gives bytes that memory begins at a multiple of; `origins` says of a BUFFER how many elements behind
     another one it begins in the same memory, where that is known.
     """
-    return _Lowering(group, name, policy, aligned, origins or {}).run()
+    return _Lowering(group, name, policy, alignment, origins or {}).run()
 
 
 class _Lowering:
     def __init__(
-        self, group: Group, name: str, policy: Policy, aligned: Callable[[Expr], bool], origins: Origins
+        self, group: Group, name: str, policy: Policy, alignment: Callable[[Expr], int], origins: Origins
     ) -> None:
         self.group = group
         self.policy = policy
         self.gpu = policy.target != "cpu"
-        self.aligned = aligned
+        self.alignment = alignment
         self.origins = origins
-        #: Names of the parameters that are multiples of 16, which a GPU's code may rely on.
+        #: Names of the parameters that are multiples of 16, or of two elements, which a GPU's code may rely on.
         self.multiples: list[str] = []
+        self.even: list[str] = []
         self.b = Builder(name)
         self.ats: dict[Expr, dict[At, None]] = {n: {} for n in group.nodes}
         #: Index arithmetic by (what, node, index): "load" and "store" offsets, "value" of IOTA and argreduce positions.
@@ -102,6 +104,7 @@ class _Lowering:
         #: Checked values of index arrays, and coefficients by (form, axis).
         self.wrapped: dict[tuple[Expr, At], Value] = {}
         self.coefficients: dict[tuple[Any, Axis], Value] = {}
+        self.contraction: tuple[Axis | None, Axis | None, Axis | None] | None = None
         #: Of loads of shifted windows: the memory, its first element and the shift along each axis.
         self.shifts: dict[tuple[Expr, At], tuple[Expr, int, dict[Axis, int]]] = {}
 
@@ -109,6 +112,7 @@ class _Lowering:
         self._collect()
         self._split_axes()
         if self.group.product is None and self.group.root.op is not E.SCATTER:
+            self._find_windows()
             self._merge_axes()
         self.contraction = self._contraction()
         self._find_windows()
@@ -122,6 +126,8 @@ class _Lowering:
             kernel.attrs["serial"] = True
         if self.multiples:
             kernel.attrs["aligned"] = tuple(self.multiples)
+        if self.even:
+            kernel.attrs["even"] = tuple(self.even)
         if self.gpu and (names := self._overwritten()):
             kernel.attrs["overwritten"] = names
         return Lowered(kernel, self.args, self.programs, self.group.root.op is E.SCATTER, tuple(self.messages))
@@ -190,7 +196,7 @@ class _Lowering:
 
     def _merge_axes(self) -> None:
         """Merge neighbours a, b where every access steps through a in units of b's extent."""
-        fixed = {w.axes[0] for w in self.walks if w.node.op.kind == "scan"}
+        fixed = {w.axes[0] for w in self.walks if w.node.op.kind == "scan"} | self._rows_of_windows()
         if self.group.root.op is PARTIAL:
             fixed.add(split_axis(self.group).find())
         for form in self.forms.values():
@@ -307,6 +313,7 @@ class _Lowering:
 
         They get one pointer and the same strides, by which the code of a GPU sees that they read the same elements.
         """
+        self.shifts.clear()
         if not self.gpu or self.contraction is not None:
             return
         memories: dict[Any, list[tuple[int, tuple[Expr, At]]]] = {}
@@ -322,6 +329,16 @@ class _Lowering:
                 shifts = shift(start - base, dict(terms))
                 if shifts is not None and len(loads) > 1:
                     self.shifts[load] = origin, base, shifts
+
+    def _rows_of_windows(self) -> set[Axis]:
+        """Axes of long rows along which windows are shifted: merged with others, they would read every row twice."""
+        found: dict[Axis, set[int]] = {}
+        for (node, at), (_, _, shifts) in self.shifts.items():
+            for axis, stride in self.forms["load", node, at].terms.items():
+                # In rows of odd lengths accesses would be narrow.
+                if isinstance(axis, Axis) and abs(stride) >= LONG and stride % 2 == 0:
+                    found.setdefault(axis, set()).add(shifts.get(axis, 0))
+        return {axis for axis, steps in found.items() if len(steps) > 1}
 
     # -- grid and tiles -----------------------------------------------------------------------------------------------
     def _choose_tiles(self) -> None:
@@ -383,10 +400,14 @@ class _Lowering:
         self.args.append(Arg("int", None, value))
         return self.b.param(name, I64)
 
-    def _mark(self, param: Value, value: int) -> None:
-        """Tell the code of a GPU that a parameter is a multiple of 16, if it is (and, of a product, not negative)."""
-        if self.gpu and param.op is None and value % 16 == 0 and (value >= 0 or self.contraction is None):
-            self.multiples.append(param.name)
+    def _mark(self, param: Value, value: int, pair: int = 2) -> None:
+        """Tell the code of a GPU that a parameter is a multiple of 16, if it is (and, of a product, not negative); that of
+        windows, whose rows are rarely both read and written at such multiples, also that it is one of two elements."""
+        if self.gpu and param.op is None:
+            if value % 16 == 0 and (value >= 0 or self.contraction is None):
+                self.multiples.append(param.name)
+            elif value % pair == 0 and self.shifts:
+                self.even.append(param.name)
 
     def _finish_args(self) -> None:
         if self.messages:
@@ -403,8 +424,7 @@ class _Lowering:
         if found is None:
             found = self.b.param(f"p{len(self.pointers)}", Type(dtypes.name(node.dtype), pointer=True))
             self.pointers[key] = found
-            if self.aligned(node):
-                self._mark(found, offset * node.dtype.itemsize)
+            self._mark(found, gcd(self.alignment(node), offset * node.dtype.itemsize), 2 * node.dtype.itemsize)
             self.args.append(Arg("pointer", node, offset))
         return found
 
@@ -622,8 +642,9 @@ def _reduction(node: Expr) -> Op:
     return node.attrs[0] if node.op is PARTIAL else node.op
 
 
-#: Positions that windows of the same memory are shifted by at most along an axis.
+#: Positions that windows of the same memory are shifted by at most along an axis, and elements of rows that are long.
 FAR = 8
+LONG = 256
 
 
 def shift(distance: int, strides: Mapping[Any, int]) -> dict[Any, int] | None:

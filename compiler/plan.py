@@ -36,8 +36,10 @@ class Graph:
     donated: tuple[int, ...]
     #: On a GPU: BUFFERs and UPDATEs whose memory begins at a multiple of 16 bytes.
     aligned: frozenset[int] = frozenset()
-    #: On a GPU: (BUFFER, another one, elements from that one on) of windows that are shifted a little.
+    #: On a GPU: (BUFFER, another one, elements from that one on) of windows that are shifted a little; and those "other
+    #: ones" that begin at a multiple of two elements.
     shifted: tuple[tuple[int, int, int], ...] = ()
+    even: frozenset[int] = frozenset()
 
 
 def scan(roots: list[Expr]) -> Graph:
@@ -427,17 +429,19 @@ class _Assembly:
             self.slot[node] = found
         return found
 
-    def _aligned(self, node: Expr) -> bool:
-        """Whether memory begins at a multiple of 16 bytes in every graph of this key."""
+    def _alignment(self, node: Expr) -> int:
+        """A number of bytes, 16 at most, that memory begins at a multiple of in every graph of this key."""
         if node.op is E.UPDATE and node.inputs[0].op is EMPTY:
-            return True
+            return 16
         if node.op is E.BUFFER or node.op is E.UPDATE:
-            return self.position.get(node, self.source.get(node, -1)) in self.graph.aligned
-        return node.op is not E.SCATTER or self._aligned(node.inputs[0])
+            position = self.position.get(node, self.source.get(node, -1))
+            least = 2 * node.dtype.itemsize if position in self.graph.even else 1
+            return 16 if position in self.graph.aligned else least
+        return self._alignment(node.inputs[0]) if node.op is E.SCATTER else 16
 
     def _kernel(self, g: Group) -> KernelStep:
         name = _name(g)
-        lowered = lower(g, name, self.policy, self._aligned, self.origins)
+        lowered = lower(g, name, self.policy, self._alignment, self.origins)
         writes = []
         for out in g.outputs:
             known = out in self.slot

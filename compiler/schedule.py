@@ -40,10 +40,8 @@ GPU_TILE = 2048
 GPU_OVERLAP_TILE = 4096
 #: GPU: rows of a tile whose neighbours read the same memory, so that they find it in the nearest cache.
 GPU_OVERLAP_ROWS = 8
-#: GPU: positions that a thread takes along each of one or two axes along which windows are shifted, and the columns of
-#: such a tile.
-GPU_WINDOW_ROWS = (8, 4)
-GPU_WINDOW_COLUMNS = 512
+#: GPU: positions that a thread takes along one axis or two along which windows are shifted, and columns of such a tile.
+GPU_WINDOWS = ((8, 512), (4, 4, 128))
 #: GPU: fewest columns of such a tile where rows are longer: a warp then reads whole lines of memory.
 GPU_LEAST_LANES = 128
 #: GPU: most positions of a row that a program can keep on chip.
@@ -52,7 +50,7 @@ GPU_ROW = 1 << 16
 #: keeps of a block that is walked again.
 GPU_COLUMNS = 128
 GPU_LEAST_COLUMNS = 32
-GPU_RESIDENT = 1 << 15
+GPU_RESIDENT = 1 << 13
 #: GPU: bytes of a long scan that a program takes, and the fewest of such blocks that are worth the waiting.
 GPU_SCAN_BYTES = 1 << 16
 GPU_SCAN_BLOCKS = 8
@@ -241,9 +239,9 @@ def gpu(space: Space, processors: int) -> Tiles:
     if not rest:
         return {lane: space.gpu_tile()}
     if windows := [a for a in outer if a in space.shifted and a is not lane]:
-        rows = GPU_WINDOW_ROWS[: len(windows)][-1]
-        tile = {a: min(rows, bucket(a.size)) for a in windows[-len(GPU_WINDOW_ROWS) :]}
-        return {**tile, lane: min(GPU_WINDOW_COLUMNS, bucket(lane.size))}
+        *rows, columns = GPU_WINDOWS[min(len(windows), len(GPU_WINDOWS)) - 1]
+        tile: Tiles = {a: min(n, bucket(a.size)) for a, n in zip(windows[-len(rows) :], rows, strict=True)}
+        return {**tile, lane: min(columns, bucket(lane.size))}
     # The block that wastes least of its lanes; the largest of those that waste as much.
     size = GPU_OVERLAP_TILE if space.overlaps() else space.gpu_tile()
     most = size // GPU_OVERLAP_ROWS if space.overlaps() else size

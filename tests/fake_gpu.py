@@ -94,6 +94,8 @@ class InterpretingDriver(FakeDriver):
             start, nbytes = self._memory(address)
             if p.name in kernel.attrs.get("aligned", ()):
                 assert address % 16 == 0, (p.name, hex(address))
+            if p.name in kernel.attrs.get("even", ()):
+                assert address % (2 * dtype.itemsize) == 0, (p.name, hex(address))
             whole = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(start))
             position, odd = divmod(address - start, dtype.itemsize)
             assert not odd

@@ -24,8 +24,9 @@ from .target import Target
 if TYPE_CHECKING:
     from .windows import Windows
 
-#: Bytes of the widest access.
+#: Bytes of the widest access, and of a thread's share of a row of windows.
 WIDE = 16
+WINDOW = 8
 #: Threads of a block that streams, and of one that keeps its elements from pass to pass.
 STREAMING = 512
 RESIDENT = 1024
@@ -142,6 +143,7 @@ class Facts:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.aligned = frozenset(kernel.attrs.get("aligned", ()))
+        self.even = frozenset(kernel.attrs.get("even", ()))
         self._multiples: dict[Value, int] = {}
 
     def multiple(self, value: Value) -> int:
@@ -154,7 +156,7 @@ class Facts:
     def _multiple(self, value: Value) -> int:
         op = value.op
         if op is None:
-            return 16 if value.name in self.aligned else 1
+            return 16 if value.name in self.aligned else 2 if value.name in self.even else 1
         match op.name:
             case "const":
                 return gcd(op.attrs["value"], 16)
@@ -180,10 +182,9 @@ class Facts:
         if not is_const(strides[extents.index(lane)], 1):
             return 0
         size = dtypes.SIZE[pointer.type.dtype]
-        if pointer.name not in self.aligned:
-            return 1
+        known = WIDE // size if pointer.name in self.aligned else 2 if pointer.name in self.even else 1
         step = gcd(self.multiple(offset), *(self.multiple(s) for e, s in zip(extents, strides) if e != lane))
-        return max(1, min(WIDE // size, step))
+        return max(1, min(known, WIDE // size, step))
 
     def widest(self, op: Op) -> int:
         """Elements along any dim that a view can access at once."""
@@ -220,8 +221,8 @@ def _lane(kernel: Kernel, views: list[Op]) -> str | None:
     return max(score, key=lambda e: score[e]) if score else next(reversed(kernel.dims), None)
 
 
-def _vector(facts: Facts, views: list[Op], lane: str) -> int:
-    """Neighbours along the lane dim that a thread holds."""
+def _vector(facts: Facts, views: list[Op], lane: str, windows: Mapping[Op, Windows]) -> int:
+    """Neighbours along the lane dim that a thread holds: of windows, no more than all accesses take at once."""
     wide, narrow, vector = 0, 0, 1
     largest = 1
     for op in views:
@@ -236,6 +237,10 @@ def _vector(facts: Facts, views: list[Op], lane: str) -> int:
             narrow += _weight(op)
     if narrow >= wide:
         return 1
+    if windows:
+        # Those that are shifted along two dims or more need many registers.
+        most = WINDOW // largest if any({lane} < w.shifted for w in windows.values()) else WIDE
+        return min(max(1, most), *(max(1, facts.width(op, lane)) for op in views if lane in view(op)[3]))
     return max(1, min(vector, 2 * WIDE // largest))
 
 
@@ -297,7 +302,7 @@ def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Wi
     splits = {name: Split() for name in kernel.dims}
     if lane is None:
         return Layout(splits, None, walked, 1, target.warp)
-    vector = _vector(facts, views, lane)
+    vector = _vector(facts, views, lane, windows)
     if vector == 1 and not any(lane in view(op)[3] for op in views):
         # Neighbours share blocks of random bits.
         vector = max(PER_BLOCK.get(op.name, 1) for op in kernel.walk())
@@ -311,7 +316,7 @@ def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Wi
     several = _passes(kernel, walked) > 1
     goal = max(vector, min(16, (GOAL if walked else 32) // width))
     if several and lane not in walked:
-        # Threads of a column join in shared memory.
+        # Threads of a column join in shared memory, the fewer the better.
         goal = max(goal, COLUMN_BYTES // width)
     limit = REGISTERS * 4 // max(4, width)
     shifted = {name for w in windows.values() for name in w.shifted}

@@ -165,7 +165,13 @@ def windows(
     for part in parts[1:]:
         total = b.op("add", total, part)
     b.store_view(total, out, offset(of_out, [0] * len(sizes)), of_out)
-    return m.case(4 * tolerance(dtype), 4 * tolerance(dtype))
+    case = m.case(4 * tolerance(dtype), 4 * tolerance(dtype))
+    case.kernel.attrs["even"] = tuple(
+        p.name
+        for p, a in zip(case.kernel.params, case.args, strict=True)
+        if isinstance(a, int) and a % 16 and not a % 2
+    )
+    return case
 
 
 def planes(sizes: Sequence[int] = (3, 37, 130), dtype: str = "f32", blocks: tuple[int, int] = (8, 256)) -> Case:
@@ -574,9 +580,12 @@ CASES: dict[str, Callable[[], Case]] = {
     "planes aligned": lambda: planes((2, 64, 250)),
     "planes f16": lambda: planes((2, 33, 64), "f32", (32, 64)),
     "windows": lambda: windows(CROSS, (37, 130), (8, 64)),
+    "windows even": lambda: windows(CROSS, (18, 142), (8, 64)),
+    "windows even bf16": lambda: windows(CROSS, (18, 142), (8, 128), "bf16"),
     "windows whole": lambda: windows(CROSS, (16, 128), (8, 64)),
     "windows misaligned": lambda: windows(CROSS, (17, 100), (8, 64), aligned=False),
     "windows square": lambda: windows(SQUARE, (20, 254), (8, 128), "f64"),
+    "windows square odd": lambda: windows(SQUARE, (20, 253), (8, 128)),
     "windows of rows": lambda: windows(((0, 0), (2, 0), (-1, 0)), (33, 160), (8, 128), "bf16"),
     "windows of planes": lambda: windows(FACES, (5, 7, 100), (4, 4, 64)),
     **{f"windows along {d}": lambda d=d: windows(ALONG, (3001,), (1024,), d) for d in ("f32", "i8", "c64")},

@@ -77,7 +77,7 @@ WIDE = {
 
 
 def test_what_windows_share_is_loaded_once() -> None:
-    case = kernels.windows(kernels.CROSS, (16, 128), (8, 64))
+    case = kernels.windows(kernels.CROSS, (16, 129), (8, 64))
     whole, cut = re.split(r"^cut\d*:", cuda.generate(case.kernel, TARGET).text, flags=re.MULTILINE)
     # Ten rows of the column in the middle, eight of each beside it.
     assert len(re.findall(r"load i32, ptr addrspace\(1\)", whole)) == 26
