@@ -47,10 +47,11 @@ GPU_LEAST_LANES = 128
 #: GPU: most positions of a row that a program can keep on chip.
 GPU_ROW = 1 << 16
 #: GPU: columns that a program reduces together, and the least that still fill a memory sector each; elements that it
-#: keeps of a block that is walked again.
+#: keeps of a block that is walked again, and of one that is only reduced: small ones load while others compute.
 GPU_COLUMNS = 128
 GPU_LEAST_COLUMNS = 32
-GPU_RESIDENT = 1 << 13
+GPU_RESIDENT = 1 << 15
+GPU_REDUCED = 1 << 13
 #: GPU: bytes of a long scan that a program takes, and the fewest of such blocks that are worth the waiting.
 GPU_SCAN_BYTES = 1 << 16
 GPU_SCAN_BLOCKS = 8
@@ -141,9 +142,12 @@ class Space:
 
     def passes(self) -> int:
         """How often what is reduced is walked."""
+        return len([node for node, _ in self.walks if node.op.kind != "scan"]) + self.writes_walked()
+
+    def writes_walked(self) -> bool:
+        """Whether results as large as what is reduced are written."""
         passes = [node for node, _ in self.walks if node.op.kind != "scan"]
-        again = any(n.size > node.size for n in self.group.outputs for node in passes)
-        return len(passes) + again
+        return any(n.size > node.size for n in self.group.outputs for node in passes)
 
 
 def cpu(space: Space, processors: int) -> Tiles:
@@ -220,7 +224,8 @@ def gpu(space: Space, processors: int) -> Tiles:
         if lane in outer:
             columns = min(GPU_COLUMNS, bucket(lane.size))
             if space.passes() > 1:
-                while columns > GPU_LEAST_COLUMNS and columns * length > GPU_RESIDENT:
+                held = GPU_RESIDENT if space.writes_walked() else GPU_REDUCED
+                while columns > GPU_LEAST_COLUMNS and columns * length > held:
                     columns //= 2
             least = GPU_SCAN_COLUMNS if any(node.op.kind == "scan" for node, _ in space.walks) else GPU_LEAST_COLUMNS
             while columns > least and prod(a.size for a in outer) < 2 * processors * columns:
