@@ -401,8 +401,10 @@ class _Lowering:
         return self.b.param(name, I64)
 
     def _mark(self, param: Value, value: int, pair: int = 2) -> None:
-        """Tell the code of a GPU that a parameter is a multiple of 16, if it is (and, of a product, not negative); that of
-        windows, whose rows are rarely both read and written at such multiples, also that it is one of two elements."""
+        """Tell the code of a GPU that a parameter is a multiple of 16, if it is (and, of a product, not negative).
+
+        Of windows, whose rows are rarely both read and written at such multiples, also that it is one of two elements.
+        """
         if self.gpu and param.op is None:
             if value % 16 == 0 and (value >= 0 or self.contraction is None):
                 self.multiples.append(param.name)
