@@ -213,7 +213,9 @@ class Elements:
                 return self.load(op, self.element(pointer, position), 1)[0]
         if op.name in ops.TABLE and ops.TABLE[op.name].kind == "elementwise":
             args = [self._operand(x, where) for x in op.operands]
-            return math.emit(t, op.name, args, [self.dtype(x) for x in op.operands], self.dtype(result), self.target)
+            # As exact as the dtype asks for, even where it is not rounded to that.
+            operands = [x.type.dtype for x in op.operands]
+            return math.emit(t, op.name, args, operands, self.dtype(result), self.target)
         raise NotImplementedError(f"kernel @{self.kernel.name}: no {op.name} in a product")
 
     def _operand(self, value: Value, where: Where) -> Register:

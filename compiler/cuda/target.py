@@ -40,6 +40,8 @@ _EXTREMA = {"maximum": "maximum", "minimum": "minimum", "fmax": "maxnum", "fmin"
 _APPROXIMATIONS = {
     "inverse": "llvm.nvvm.rcp.approx.ftz.f", "power of two": "llvm.nvvm.ex2.approx.ftz.f",
     "sqrt": "llvm.nvvm.sqrt.approx.f",
+    # Within 2**-10.9, relative: enough for bfloat16s only.
+    "tanh": "llvm.nvvm.tanh.approx.f32",
 }  # fmt: skip
 
 

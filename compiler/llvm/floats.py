@@ -42,11 +42,21 @@ class Real:
             return self._approximation("divide", args[0].like(1), args[0])
         if name == "divide":
             return self._quotient(*args)
+        if name == "tanh" and self.dtype == "f16":
+            return self._tanh(*args)
         symbol = self.target.approximation(name)
         if symbol is None:
             return None
         t, elem = args[0].t, args[0].elem
         return Lanes(t, per_lane(t, lambda *xs: t.call(symbol, elem, xs, library.PURE), *(a.v for a in args)))
+
+    def _tanh(self, x: Lanes) -> Lanes | None:
+        power = self._approximation("power of two", x * (2 * math.log2(math.e)))
+        inverse = None if power is None else self._approximation("inverse", power + 1)
+        if inverse is None:
+            return None
+        # Near 0 the difference from 1 has lost too many digits: two terms of the series have not.
+        return (abs(x) < 2.0**-5).where((x * x * x).fma(-1 / 3, x), (inverse * -2) + 1)
 
     def _quotient(self, a: Lanes, b: Lanes) -> Lanes | None:
         """A quotient whose divisor's reciprocal can be shared."""

@@ -616,7 +616,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "minnum": np.fmin, "floor": np.floor, "ceil": np.ceil, "rint": np.rint,
     "roundeven": np.rint, "trunc": np.trunc, "copysign": np.copysign, "fma": _fma, "abs": lambda a, _: np.abs(a),
     "rcp": lambda x: _upper(1 / x), "rsqrt": lambda x: _upper(1 / np.sqrt(x)),
-    "ctpop": np.bitwise_count, "ctlz": _ctlz, "ex2": np.exp2, "div": np.divide,
+    "ctpop": np.bitwise_count, "ctlz": _ctlz, "ex2": np.exp2, "div": np.divide, "tanh": np.tanh,
 }  # fmt: skip
 #: NVIDIA's library.
 _LIBRARY: dict[str, Callable[..., Any]] = {
