@@ -139,7 +139,9 @@ class CudaLaunch(Arguments):
                 self.programs = min(self.programs, device.multiprocessors)
             if "maps" in header:
                 self.maps = TensorMaps(header["maps"], self.block, self.nbytes)
-        self.outputs = {slot for slot, _ in step.writes} | ({p[1] for p in self.pointers} - set(step.reads))
+        # A write in place may read its memory, too.
+        stored = {op.operands[1] for op in step.kernel.walk() if op.name in ("store_view", "store_ptr")}
+        self.outputs = {arg[1] for p, arg in zip(step.kernel.params, step.args, strict=True) if p in stored}
         #: Slots of memory that was there before.
         self.rewritten = self.outputs - {slot for slot, _ in step.writes}
         checks.used[device] = None
