@@ -18,7 +18,7 @@ from .array import Array, in_order
 from .compiler.expr import Shape, buffer
 from .compiler.ops import TABLE
 from .creation import eye, tril, triu, zeros
-from .dtypes import int32, int64, real_type
+from .dtypes import int32, real_type
 from .elementwise import where
 from .host import home
 from .manipulation import broadcast_to, concatenate, diagonal, matrix_transpose, roll
@@ -163,7 +163,8 @@ def _determinant(name: str, device: CudaDevice, a: Array) -> tuple[Array, Array]
     """The diagonal of a triangular matrix with the same determinant but for its sign, and that sign."""
     n, lead = a.shape[-1], a.shape[:-2]
     work, pivots = _factors(_Call(name, device, prod(lead)), a)
-    exchanged = elementwise(TABLE["not_equal"], _array(pivots, (*lead, n), int64), np.arange(1, n + 1))
+    rows = _array(pivots, (*lead, n), Solver.pivots(n, prod(lead)))
+    exchanged = elementwise(TABLE["not_equal"], rows, np.arange(1, n + 1))
     sign = 1 - 2 * (exchanged.sum(axis=-1) & 1)
     return diagonal(_array(work, a.shape, a.dtype), 0, -2, -1), sign.astype(a.dtype)
 

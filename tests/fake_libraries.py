@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -110,12 +111,7 @@ class Solver(_Library):
 
         def work() -> None:
             x = _elements(a, (n, n), _DTYPES[kind])
-            matrix = np.tril(x, -1) + np.eye(n, dtype=x.dtype)
-            matrix = matrix @ np.triu(x)
-            for i, p in reversed(list(enumerate(_elements(pivots, n, np.int64)))):
-                matrix[[i, p - 1]] = matrix[[p - 1, i]]
-            right = _elements(b, (n, columns), x.dtype)
-            right[:] = np.linalg.solve(matrix.T if trans else matrix, right)
+            _solve(x, _elements(pivots, n, np.int64), _elements(b, (n, columns), x.dtype), trans)
             _elements(info, 1, np.int32)[0] = 0
 
         self.put(handle, work)
@@ -216,6 +212,40 @@ class Solver(_Library):
         self._queue(handle, tuple(space), info, work)
 
 
+class Blas(_Library):
+    """nvmath.bindings.cublas."""
+
+    def __getattr__(self, name: str) -> Any:
+        letter, rest = name[0], name[1:]
+        dtype = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}[letter]
+        return partial({"getrf_batched": self._getrf, "getrs_batched": self._getrs}[rest], dtype)
+
+    def _getrf(self, dtype: Any, handle: int, n: int, a: int, lda: int, pivots: int, info: int, count: int) -> None:
+        assert lda == n
+
+        def work() -> None:
+            for i, address in enumerate(_elements(a, count, np.int64)):
+                rows = _elements(pivots + 4 * i * n, n, np.int32)
+                _elements(info, count, np.int32)[i] = _lu(_elements(int(address), (n, n), dtype), rows)
+
+        self.put(handle, work)
+
+    def _getrs(
+        self, dtype: Any, handle: int, trans: int, n: int, columns: int, a: int, lda: int, pivots: int, b: int,
+        ldb: int, info: int, count: int,
+    ) -> None:  # fmt: skip
+        assert lda == ldb == n and trans in (0, 1)
+        _elements(info, 1, np.int32)[0] = 0  # on the host
+
+        def work() -> None:
+            places = _elements(a, count, np.int64), _elements(b, count, np.int64)
+            for i, (at_a, at_b) in enumerate(zip(*places, strict=True)):
+                rows = _elements(pivots + 4 * i * n, n, np.int32)
+                _solve(_elements(int(at_a), (n, n), dtype), rows, _elements(int(at_b), (n, columns), dtype), trans)
+
+        self.put(handle, work)
+
+
 class Fourier(_Library):
     """nvmath.bindings.cufft."""
 
@@ -287,6 +317,19 @@ def _lu(x: np.ndarray, pivots: np.ndarray) -> int:
     return singular
 
 
+def _solve(x: Any, pivots: Any, right: Any, trans: int) -> None:
+    """LAPACK's getrs."""
+    matrix = (np.tril(x, -1) + np.eye(len(x), dtype=x.dtype)) @ np.triu(x)
+    for i, p in reversed(list(enumerate(pivots))):
+        matrix[[i, p - 1]] = matrix[[p - 1, i]]
+    right[:] = np.linalg.solve(matrix.T if trans else matrix, right)
+
+
 def modules() -> dict[str, Any]:
     """The bindings by name."""
-    return {"cufft": Fourier(), "cusolverDn": Solver(), "cusolver": SimpleNamespace(get_version=lambda: 12000)}
+    return {
+        "cublas": Blas(),
+        "cufft": Fourier(),
+        "cusolverDn": Solver(),
+        "cusolver": SimpleNamespace(get_version=lambda: 12000),
+    }

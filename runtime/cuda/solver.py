@@ -1,4 +1,4 @@
-"""cuSOLVER: factorisations of matrices in device memory, in place.
+"""cuSOLVER: factorisations of matrices in device memory, in place; cuBLAS for many small ones at once.
 
 Matrices are stored by columns, `count` of them one after another.  Every function queues its work on the device's
 stream and writes a 32-bit `info` for each matrix, as LAPACK's functions do.
@@ -6,16 +6,22 @@ stream and writes a 32-bit `info` for each matrix, as LAPACK's functions do.
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
 from ..device import CudaDevice
-from . import driver, libraries, streams
+from . import copies, driver, libraries, streams
 from .libraries import TYPES, Space
+from .memory import Buffer, allocate
 
 LOWER, UPPER = 0, 1
+#: Matrices of at most so many rows are factored side by side if there are several.
+_SMALL = 128
 TRANSPOSED = 1
 _INFO = 4
 
@@ -29,7 +35,7 @@ def solver(device: CudaDevice) -> Solver:
 class Solver:
     """cuSOLVER on a device, for one thread at a time: the one that holds `lock`."""
 
-    __slots__ = ("device", "lock", "api", "handle", "params")
+    __slots__ = ("device", "lock", "api", "handle", "params", "_blas")
 
     def __init__(self, device: CudaDevice) -> None:
         self.device = device
@@ -38,6 +44,7 @@ class Solver:
         self.handle = libraries.create(self.api.create, device)
         self.params = self.api.create_params()
         self.api.set_stream(self.handle, streams.stream(device))
+        self._blas: int | None = None
 
     @property
     def general(self) -> bool:
@@ -66,9 +73,29 @@ class Solver:
                     info + i * _INFO,
                 )  # fmt: skip
 
+    def _many(self, name: str, dtype: np.dtype) -> Callable[..., Any]:
+        """A function of cuBLAS for many matrices at once, with its handle."""
+        api = libraries.binding("cublas")
+        if self._blas is None:
+            self._blas = libraries.create(api.create, self.device)
+            api.set_stream(self._blas, streams.stream(self.device))
+        letter = {"f": "s", "d": "d", "F": "c", "D": "z"}[dtype.char]
+        return partial(getattr(api, f"{letter}{name}_batched"), self._blas)
+
+    def _addresses(self, start: int, step: int, count: int) -> Buffer:
+        """The addresses of matrices, in device memory."""
+        addresses = np.arange(count, dtype=np.int64) * step + start
+        memory = allocate(self.device, addresses.nbytes)
+        copies.copy_from_host(addresses, memory)
+        return memory
+
     def lu(self, dtype: np.dtype, n: int, count: int, a: int, pivots: int, info: int) -> None:
-        """Both triangular factors of each matrix, and the row that each was exchanged for: 64 bits, from 1 on."""
+        """Both triangular factors of each matrix, and the row that each was exchanged for, from 1 on: see `pivots`."""
         kind, step = TYPES[dtype], n * n * dtype.itemsize
+        if self.pivots(n, count) == np.int32:
+            at = self._addresses(a, step, count)
+            self._many("getrf", dtype)(n, at.address, n, pivots, info, count)
+            return
         with self._space("xgetrf", n, n, kind, a, n, kind) as space:
             for i in range(count):
                 self.api.xgetrf(
@@ -76,16 +103,29 @@ class Solver:
                     *space.arguments, info + i * _INFO,
                 )  # fmt: skip
 
+    @staticmethod
+    def pivots(n: int, count: int) -> np.dtype:
+        """The type of the numbers of rows."""
+        return np.dtype(np.int32 if count > 1 and n <= _SMALL else np.int64)
+
     def solve(
         self, dtype: np.dtype, n: int, columns: int, count: int, a: int, pivots: int, b: int, info: int,
         transposed: bool,
     ) -> None:  # fmt: skip
         """The solutions, in place of the right-hand sides, by factors from `lu`."""
         kind, step, right = TYPES[dtype], n * n * dtype.itemsize, n * columns * dtype.itemsize
+        trans = TRANSPOSED if transposed else 0
+        if self.pivots(n, count) == np.int32:
+            at_a, at_b = self._addresses(a, step, count), self._addresses(b, right, count)
+            wrong = ctypes.c_int32()  # the number of an argument that is
+            self._many("getrs", dtype)(
+                trans, n, columns, at_a.address, n, pivots, at_b.address, n, ctypes.addressof(wrong), count
+            )
+            return
         for i in range(count):
             self.api.xgetrs(
-                self.handle, self.params, TRANSPOSED if transposed else 0, n, columns, kind, a + i * step, n,
-                pivots + i * n * 8, kind, b + i * right, n, info + i * _INFO,
+                self.handle, self.params, trans, n, columns, kind, a + i * step, n, pivots + i * n * 8, kind,
+                b + i * right, n, info + i * _INFO,
             )  # fmt: skip
 
     def qr(self, dtype: np.dtype, m: int, n: int, count: int, a: int, tau: int, info: int) -> None:
