@@ -402,6 +402,14 @@ def test_capsules(gpu: Any) -> None:
         np.from_dlpack(x)
     with pytest.raises(BufferError):
         x.__dlpack__(dl_device=(1, 0), copy=False)
+    here = xp.asarray([3.0])
+    assert xp.from_dlpack(Foreign(here)).device == "cpu" == xp.from_dlpack(x, device="cpu").device
+    with pytest.raises(BufferError):
+        here.__dlpack__(dl_device=(2, 0), copy=False)
+    with pytest.raises(ValueError, match="copy"):
+        xp.from_dlpack(Foreign(x), device="cpu", copy=False)
+    copies = x.__dlpack__(max_version=(1, 0), copy=True), here.__dlpack__(max_version=(1, 0), dl_device=(2, 0))
+    assert [dlpack._managed(c).flags for c in (x.__dlpack__(max_version=(1, 0)), *copies)] == [0, 2, 2]
     for dtype in (xp.bfloat16, xp.float16, xp.bool, xp.complex64, xp.int8, xp.uint64):
         y = xp.asarray([0, 1, 1], device=gpu).astype(dtype)
         z = xp.from_dlpack(Foreign(y))
