@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby, product
 from math import prod
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from ..llvm.lanes import Lanes
 from ..llvm.text import Text, V
 from . import doubles, layout, lookback, reduction, runs, scan, scatter, singles, staging, windows
 from .layout import Facts, is_const
-from .memory import GLOBAL, at, both, combine, i32, i64, join, load, parts, select, store
+from .memory import GLOBAL, at, both, combine, i32, i64, join, load, parts, round_bfloat, select, store
 from .target import Target
 from .together import Ways, together
 
@@ -81,7 +82,7 @@ class Codegen:
         self.windows = {op: w for op, w in self.windows.items() if not staging.is_crossing(self, op)}
         self.t = Text()
         if target.bf16:
-            self.t.round_bfloat = self._round_bfloat
+            self.t.round_bfloat = partial(round_bfloat, self.t)
         self.allocas: list[str] = []
         self.globals: list[str] = []
         #: Elements and other derived values that may be read here: innermost scope last.
@@ -520,13 +521,6 @@ class Codegen:
 
     def combine(self, name: str, args: Sequence[Register], given: Sequence[str], out: str) -> Register:
         return math.emit(self.t, name, args, given, out, self.target)
-
-    def _round_bfloat(self, v: V) -> V:
-        # The upper half of two numbers, the other of which is 0: as bits, the rounded float.
-        pair = self.t.call(
-            "llvm.nvvm.ff2bf16x2.rn", "<2 x bfloat>", [v, self.t.const(0.0, "float")], "nounwind memory(none)"
-        )
-        return self.t.op(f"bitcast {pair} to float", "float")
 
     # -- positions ----------------------------------------------------------------------------------------------------
     def start(self, dim: str) -> V:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from .. import dtypes, ops
 from ..ir import Block, Kernel, Op, Value
@@ -24,15 +25,8 @@ class Code(Text):
     def __init__(self, target: Target) -> None:
         super().__init__()
         if target.bf16:
-            self.round_bfloat = self._round_bfloat
+            self.round_bfloat = partial(memory.round_bfloat, self)
         self.allocas: list[str] = []
-
-    def _round_bfloat(self, v: V) -> V:
-        # The upper half of two numbers, the other of which is 0: as bits, the rounded float.
-        pair = self.call(
-            "llvm.nvvm.ff2bf16x2.rn", "<2 x bfloat>", [v, self.const(0.0, "float")], "nounwind memory(none)"
-        )
-        return self.op(f"bitcast {pair} to float", "float")
 
     def cell(self, ty: str) -> V:
         """A variable."""

@@ -180,7 +180,15 @@ def pack(t: Text, values: Sequence[Register], dtype: str, word: str) -> list[V]:
     return words
 
 
+def round_bfloat(t: Text, v: V) -> V:
+    """A float rounded to a bfloat16: the upper one of two, of which the other is 0, has its bits."""
+    return t.op(f"bitcast {_pair(t, t.const(0.0, 'float'), v)} to float", "float")
+
+
 def _bfloats(t: Text, low: V, high: V) -> V:
     """Two floats as bfloat16s in a word."""
-    pair = t.call("llvm.nvvm.ff2bf16x2.rn", "<2 x bfloat>", [high, low], "nounwind memory(none)")
-    return t.op(f"bitcast {pair} to i32", "i32")
+    return t.op(f"bitcast {_pair(t, low, high)} to i32", "i32")
+
+
+def _pair(t: Text, low: V, high: V) -> V:
+    return t.call("llvm.nvvm.ff2bf16x2.rn", "<2 x bfloat>", [high, low], "nounwind memory(none)")
