@@ -271,14 +271,16 @@ FAULTS = b"""
     ret;
 }
 
-.visible .entry synccheck(.param .u64 memory) {  // a barrier that part of a warp comes to
+.visible .entry synccheck(.param .u64 memory) {  // barriers that part of a warp comes to, or does not name
     .reg .u32 %t;
     .reg .pred %p;
     mov.u32 %t, %tid.x;
-    setp.lt.u32 %p, %t, 5;
-    @!%p bra end;
+    setp.ge.u32 %p, %t, 5;
+    @%p bra skip;
     bar.sync 0;
-end:
+skip:
+    bar.sync 0;
+    bar.warp.sync 0x55555555;
     ret;
 }
 """
