@@ -17,7 +17,7 @@ demo: .venv/.demo
 	$(BIN)/python examples/digits.py $(ARGS)
 
 test: .venv/.test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 test-gpu: .venv/.test .venv/.cuda
 	$(BIN)/python -m pytest tests --device cuda $(ARGS)

@@ -5,7 +5,6 @@ On a machine without a GPU, or with the CPU as the tests' device, one is faked.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -37,7 +36,6 @@ def limit(more: int) -> Iterator[None]:
 
     gpu = xp.get_default_device()
     xp.synchronize()
-    gc.collect()
     before = memory.set_memory_limit(gpu, memory.memory_stats(gpu).live + more)
     try:
         yield
@@ -126,16 +124,14 @@ def test_arrays_keep_their_values(program: Callable[..., Any]) -> None:
     (x,) = made(values)
     y = program(xp, x)
     failures = 0
-    for more in (0, 1, 2, 4, 8, 30, 50, 80, 200, 64 * KIB):
+    for more in (1, 4, 30, 60, 200, 64 * KIB):
         with limit(int(more * KIB)):
             try:
                 xp.evaluate(y, x)
                 break
             except MemoryError:
                 failures += 1
-            if failures % 3 == 0:
-                gc.collect()
-    assert failures > 3
+    assert failures > 2
     np.testing.assert_allclose(np.asarray(x), expected)
     np.testing.assert_allclose(np.asarray(y), result)
 
