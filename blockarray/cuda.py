@@ -139,11 +139,9 @@ class CudaLaunch(Arguments):
                 self.programs = min(self.programs, device.multiprocessors)
             if "maps" in header:
                 self.maps = TensorMaps(header["maps"], self.block, self.nbytes)
-        # A write in place may read its memory, too.
-        stored = {op.operands[1] for op in step.kernel.walk() if op.name in ("store_view", "store_ptr")}
-        self.outputs = {arg[1] for p, arg in zip(step.kernel.params, step.args, strict=True) if p in stored}
-        #: Slots of memory that was there before.
-        self.rewritten = self.outputs - {slot for slot, _ in step.writes}
+        #: Slots of memory that was there before, and of all that it writes to.
+        self.rewritten = set(step.changes) - {slot for slot, _ in step.writes}
+        self.outputs = {slot for slot, _ in step.writes} | self.rewritten
         checks.used[device] = None
 
     def run(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
