@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from blockarray import dlpack
 from tests import fake_gpu
 from tests.support import needs_lazy, xp
 
