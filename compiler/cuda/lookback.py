@@ -24,7 +24,7 @@ from ..ir import Kernel, Op
 from ..llvm.convert import Register, from_memory, memory_type, to_memory
 from ..llvm.text import V
 from .memory import at, i32, i64, join, load, parts, select, store
-from .reduction import scan_lanes, shuffle, state_types
+from .reduction import scan_lanes, shuffle, slot, state_types
 
 if TYPE_CHECKING:
     from .codegen import Codegen
@@ -121,6 +121,7 @@ class LookBack:
         self.dtype = dtype
         self.join = join
         self.identity = identity
+        self.known: list[V] | None = None
         dim = str(op.result.type.extents[op.attrs["dim"]])
         axis = code.kernel.dims[dim].axis
         last, alone = len(code.kernel.grid) - 1, len(op.result.type.extents) == 1
@@ -147,6 +148,21 @@ class LookBack:
             values = t.bin("add", self.batches, t.bin("lshr", count, i32(2 * GROUP)))
             self.base = self._slot(t.bin("mul", t.bin("udiv", code.program, count), values))
 
+    def announce(self, totals: V, warps: int) -> None:
+        """Publish the block's total, the tree of its warps', by the first warp."""
+        t, lane = self.code.t, self.code.tid
+        begin, done = t.new_label("early"), t.new_label("announced")
+        self.known = self.code.variable(self.dtype)
+        t.br_if(t.cmp("ult", lane, i32(32)), begin, done)
+        t.label(begin)
+        exist = t.cmp("ult", lane, i32(warps))
+        x = load(t, slot(self.code, totals, lane, self.dtype), self.dtype, 1, exist)[0]
+        total = self._tree(select(t, exist, x, self.identity))
+        self.code.write(self.known, total)
+        self._publish(total, self._slot(self.place), self.writes)
+        t.br(done)
+        t.label(done)
+
     def put_before(self, totals: V, count: int, first: Register) -> None:
         """Replace `count` totals of parts of the block, in shared memory, by what precedes each; by the first warp.
         `first` is what the scan begins with."""
@@ -162,7 +178,12 @@ class LookBack:
             xs = [select(t, exist, x, self.identity) for x in xs]
         xs = [*accumulate(xs, self.join)]
         earlier, through = scan_lanes(t, xs[-1], lane, self.join, self.identity)
-        before = self.join(self._find(shuffle(t, "idx", through, i32(31)), first), earlier)
+        if self.known is None:
+            total = shuffle(t, "idx", through, i32(31))
+            self._publish(total, self._slot(self.place), self.writes)
+        else:
+            total = self.code.read(self.known, self.dtype)
+        before = self.join(self._find(total, first), earlier)
         for k, x in enumerate([before, *(self.join(before, x) for x in xs[:-1])]):
             store(t, [x], at(t, own, k * nbytes), self.dtype, exist)
         t.br(done)
@@ -171,7 +192,6 @@ class LookBack:
     def _find(self, total: Register, first: Register) -> Register:
         """What precedes the block, whose `total` is known to the lanes of the first warp."""
         t, lane = self.code.t, self.code.tid
-        self._publish(total, self._slot(self.place), self.writes)
         group, batch = t.bin("lshr", self.place, i32(GROUP)), t.bin("lshr", self.place, i32(2 * GROUP))
         number, group_number = (t.bin("and", n, i32((1 << GROUP) - 1)) for n in (self.place, group))
         end = t.bin("add", self.batches, batch)
@@ -227,7 +247,9 @@ class LookBack:
 
     def _total(self, values: Values) -> Register:
         """The lanes' values joined, as a tree."""
-        found = values.get(self.identity)
+        return self._tree(values.get(self.identity))
+
+    def _tree(self, found: Register) -> Register:
         for k in range(5):
             found = self.join(found, shuffle(self.code.t, "bfly", found, i32(1 << k)))
         return found
