@@ -52,7 +52,8 @@ GPU_COLUMNS = 128
 GPU_LEAST_COLUMNS = 32
 GPU_RESIDENT = 1 << 15
 GPU_REDUCED = 1 << 13
-#: GPU: bytes of a long scan that a program takes, and the fewest of such blocks that are worth the waiting.
+#: GPU: bytes of a long scan that a program takes (twice as many where programs are many), and the fewest of such blocks
+#: that are worth the waiting.
 GPU_SCAN_BYTES = 1 << 16
 GPU_SCAN_BLOCKS = 8
 #: GPU: columns that a program scans at least, where only so give they work to all processors.
@@ -217,7 +218,10 @@ def gpu(space: Space, processors: int) -> Tiles:
     if inner:
         if len(inner) == len(space.walks) == 1 and space.walks[0][0].op.kind == "scan":
             (scanned,) = inner
-            block = GPU_SCAN_BYTES // max(4, space.walks[0][0].dtype.itemsize)
+            size = space.walks[0][0].dtype.itemsize
+            block = GPU_SCAN_BYTES // max(4, size)
+            if size <= 4 and scanned.size >= 32 * processors * block:
+                block *= 2
             if scanned.size >= GPU_SCAN_BLOCKS * block and prod(a.size for a in outer) < 2 * processors:
                 return {scanned: block}
         length = prod(bucket(a.size) for a in inner)
@@ -227,9 +231,12 @@ def gpu(space: Space, processors: int) -> Tiles:
                 held = GPU_RESIDENT if space.writes_walked() else GPU_REDUCED
                 while columns > GPU_LEAST_COLUMNS and columns * length > held:
                     columns //= 2
-            least = GPU_SCAN_COLUMNS if any(node.op.kind == "scan" for node, _ in space.walks) else GPU_LEAST_COLUMNS
-            while columns > least and prod(a.size for a in outer) < 2 * processors * columns:
+            total = prod(a.size for a in outer)
+            while columns > GPU_LEAST_COLUMNS and total < 2 * processors * columns:
                 columns //= 2
+            if any(node.op.kind == "scan" for node, _ in space.walks):
+                while columns > GPU_SCAN_COLUMNS and 2 * total < processors * columns:
+                    columns //= 2
             return {**dict.fromkeys(inner), lane: columns}
         if outer and (rows := _gpu_rows(prod(a.size for a in outer), outer[-1].size, length, processors)) > 1:
             return {outer[-1]: rows, **dict.fromkeys(inner)}

@@ -121,7 +121,8 @@ class LookBack:
         self.dtype = dtype
         self.join = join
         self.identity = identity
-        self.known: list[V] | None = None
+        #: The block's total, a variable of the first warp.
+        self.total = code.variable(dtype)
         dim = str(op.result.type.extents[op.attrs["dim"]])
         axis = code.kernel.dims[dim].axis
         last, alone = len(code.kernel.grid) - 1, len(op.result.type.extents) == 1
@@ -152,13 +153,12 @@ class LookBack:
         """Publish the block's total, the tree of its warps', by the first warp."""
         t, lane = self.code.t, self.code.tid
         begin, done = t.new_label("early"), t.new_label("announced")
-        self.known = self.code.variable(self.dtype)
         t.br_if(t.cmp("ult", lane, i32(32)), begin, done)
         t.label(begin)
         exist = t.cmp("ult", lane, i32(warps))
         x = load(t, slot(self.code, totals, lane, self.dtype), self.dtype, 1, exist)[0]
         total = self._tree(select(t, exist, x, self.identity))
-        self.code.write(self.known, total)
+        self.code.write(self.total, total)
         self._publish(total, self._slot(self.place), self.writes)
         t.br(done)
         t.label(done)
@@ -177,13 +177,8 @@ class LookBack:
         if exist is not None:
             xs = [select(t, exist, x, self.identity) for x in xs]
         xs = [*accumulate(xs, self.join)]
-        earlier, through = scan_lanes(t, xs[-1], lane, self.join, self.identity)
-        if self.known is None:
-            total = shuffle(t, "idx", through, i32(31))
-            self._publish(total, self._slot(self.place), self.writes)
-        else:
-            total = self.code.read(self.known, self.dtype)
-        before = self.join(self._find(total, first), earlier)
+        earlier, _ = scan_lanes(t, xs[-1], lane, self.join, self.identity)
+        before = self.join(self._find(self.code.read(self.total, self.dtype), first), earlier)
         for k, x in enumerate([before, *(self.join(before, x) for x in xs[:-1])]):
             store(t, [x], at(t, own, k * nbytes), self.dtype, exist)
         t.br(done)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from .codegen import Codegen
 
 
-EARLY = True
 #: Elements by the dim's register.
 Block = dict[int, Register]
 
@@ -119,18 +118,17 @@ class Scan:
         totals = code.exchange(split.repeat * warps * size)
         blocks: list[Block] = []
         own = [self._own({}, high) for high in range(split.repeat)]
-        if EARLY:
-            # Others wait for the block's total: it is known before its elements are scanned.
-            found = [block[(high + 1) * split.vector - 1] for high, block in enumerate(own)]
-            while len(found) > 1:
-                found = [self.join(a, b) for a, b in zip(found[::2], found[1::2], strict=True)]
-            area = code.exchange(warps * size)
-            (total,) = found
-            for k in range(WARP):
-                total = self.join(total, shuffle(t, "bfly", total, i32(1 << k)))
-            store(t, [total], slot(code, area, warp, self.dtype), self.dtype, t.cmp("eq", lane, i32(0)))
-            code.barrier()
-            look.announce(area, warps)
+        # Others wait for the block's total: it is known before its elements are scanned.
+        found = [block[(high + 1) * split.vector - 1] for high, block in enumerate(own)]
+        while len(found) > 1:
+            found = [self.join(a, b) for a, b in zip(found[::2], found[1::2], strict=True)]
+        area = code.exchange(warps * size)
+        (total,) = found
+        for k in range(WARP):
+            total = self.join(total, shuffle(t, "bfly", total, i32(1 << k)))
+        store(t, [total], slot(code, area, warp, self.dtype), self.dtype, t.cmp("eq", lane, i32(0)))
+        code.barrier()
+        look.announce(area, warps)
         for high, block in enumerate(own):
             earlier, through = scan_lanes(t, block[(high + 1) * split.vector - 1], lane, self.join, self.identity)
             blocks.append({k: self.join(earlier, x) for k, x in block.items()})
