@@ -80,17 +80,15 @@ def run(nodes: list[Expr], roots: Sequence[Expr], device: Device) -> None:
         profiler.note("interpreted", perf_counter() - started, sum([x.nbytes for x in (*leaves, *roots)]), 1)
     for node in wanted:
         value = values[node]
-        if value.base is not None or not value.flags.c_contiguous or _may_be_shared(node, value, values):
+        shared = value.base is not None or node.op is HOST or type(value) is not np.ndarray
+        for x in node.inputs:
+            shared = shared or values.get(x) is value
+        if shared or not value.flags.c_contiguous:
             value = np.array(value, order="C")
         if isinstance(device, CudaDevice):
             node.realize(cuda.put(value, device))
         else:
             node.realize(held(value) if value.size else allocate(0))
-
-
-def _may_be_shared(node: Expr, value: Any, values: dict[Expr, Any]) -> bool:
-    """Whether somebody else may refer to a node's value."""
-    return node.op is HOST or type(value) is not np.ndarray or any(values[x] is value for x in node.inputs)
 
 
 def read(buffer: Any, offset: int, shape: Shape, strides: Shape, dtype: np.dtype) -> np.ndarray:

@@ -60,10 +60,7 @@ def schedule(roots: Sequence[Expr]) -> list[Expr]:
 
 
 def values(order: Iterable[Expr], read: Read) -> dict[Expr, Any]:
-    """The values of nodes and of what they need, which is best computed before them.
-
-    A value is an array, that of a SCALAR a NumPy scalar.
-    """
+    """The values of nodes and of what they need, which is best computed before them; SCALARs are left out."""
     found: dict[Expr, Any] = {}
     with np.errstate(all="ignore"):
         for node in order:
@@ -75,7 +72,9 @@ def _compute(node: Expr, found: dict[Expr, Any], read: Read) -> Any:
     inputs = []
     for x in node.inputs:
         value = found.get(x)
-        inputs.append(_compute(x, found, read) if value is None else value)
+        if value is None:
+            value = x.attrs if x.op is E.SCALAR else _compute(x, found, read)
+        inputs.append(value)
     op = node.op
     function = _ELEMENTWISE.get(op)
     if function is not None:
@@ -93,8 +92,9 @@ def _compute(node: Expr, found: dict[Expr, Any], read: Read) -> Any:
         value = dtypes.convert(np.asarray(inputs[0]), node.dtype)
     else:
         value = _reduced(node, inputs[0])
-    if value.shape != node.shape or value.dtype != node.dtype:
-        raise AssertionError(f"{node} evaluated to {value.dtype}{list(value.shape)}")
+    dtype = value.dtype
+    if value.shape != node.shape or (dtype is not node.dtype and dtype != node.dtype):
+        raise AssertionError(f"{node} evaluated to {dtype}{list(value.shape)}")
     found[node] = value
     return value
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from blockarray import dlpack
+from blockarray.runtime.config import TINY, config
 from tests import fake_gpu
 from tests.support import needs_lazy, xp
 
@@ -469,3 +470,25 @@ def test_small_arrays_are_read_once(gpu: Any) -> None:
     assert x[5].item() == 5
     y[5] = 7
     assert x[5].item() == 7
+
+
+def test_tiny_arrays(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the host knows is interpreted there; what kernels or others wrote is not asked for."""
+    monkeypatch.setattr(config, "tiny", TINY)
+    x = xp.asarray([1.0, 2.0, 3.0], device=gpu)
+    y = xp.sum(x[::-1] * 2) + x
+    assert "interpreted: 3 elements on cuda:0" in str(xp.explain(y))
+    with xp.profile() as p:
+        assert y.tolist() == [13, 14, 15] and y.device is gpu
+    assert [k.name for k in p.kernels] == ["interpreted"] and [c.name for c in p.copies] == ["copy to cuda:0"]
+    assert xp.explain(y + 1).interpreted and not (x * 0 + xp.asarray([], device=gpu)[:, None]).size
+    large = xp.sum(xp.ones((TINY, 2), device=gpu), axis=0)
+    xp.evaluate(large)
+    for _ in range(2):
+        assert not xp.explain(large + 1).interpreted
+        assert (large + 1).tolist() == [TINY + 1] * 2  # to read it makes no difference
+    foreign = xp.from_dlpack(Foreign(x))
+    foreign[0] = 5
+    assert not xp.explain(x + 1).interpreted and (x + 1).tolist() == [6, 3, 4]
+    x[1] = 7
+    assert x.tolist() == foreign.tolist() == [5, 7, 3]
