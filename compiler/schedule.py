@@ -45,7 +45,7 @@ GPU_WINDOWS = ((8, 512), (4, 4, 128))
 #: GPU: fewest columns of such a tile where rows are longer: a warp then reads whole lines of memory.
 GPU_LEAST_LANES = 128
 #: GPU: most positions of a row that a program can keep on chip.
-GPU_ROW = 1 << 16
+GPU_ROW = 1 << 18
 #: GPU: columns that a program reduces together, and the least that still fill a memory sector each; elements that it
 #: keeps of a block that is walked again, and of one that is only reduced: small ones load while others compute.
 GPU_COLUMNS = 128

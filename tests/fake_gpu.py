@@ -123,7 +123,7 @@ class InterpretingDriver(FakeDriver):
 class EmulatingDriver(InterpretingDriver):
     """A driver that emulates the code that a GPU would run."""
 
-    def _run(self, kernel: Kernel, programs: int, block: bytes) -> None:
+    def _run(self, kernel: Kernel, blocks: int, block: bytes) -> None:
         image = gpu_emulator.Memory()
         addresses: dict[int, int] = {}
         args: list[int] = []
@@ -141,7 +141,10 @@ class EmulatingDriver(InterpretingDriver):
             assert p.name not in aligned or args[-1] % 16 == 0, (p.name, hex(args[-1]))
         image.open()
         gpu_emulator.mark_shared(kernel, args, image)
-        gpu_emulator.launch(_generated(text(kernel)), args, image, programs)
+        code = _generated(text(kernel))
+        programs, rest = divmod(blocks, code.cluster)
+        assert not rest, "a part of a cluster"
+        gpu_emulator.launch(code, args, image, programs)
         image.close()
 
 
@@ -196,7 +199,7 @@ class _Emulated(_Interpreted):
     @staticmethod
     def header(kernel: Kernel) -> dict[str, Any]:
         code = _generated(text(kernel))
-        names = ("threads", "shared", "workspace", "workspace_zeroed", "programs")
+        names = ("threads", "cluster", "resident", "shared", "workspace", "workspace_zeroed", "programs")
         return {name: value for name in names if (value := getattr(code, name)) is not None}
 
 

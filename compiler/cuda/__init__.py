@@ -51,11 +51,11 @@ def package(made: Code, target: Target) -> bytes:
     code = back_end.emit(made.text, target)
     header: dict[str, Any] = {"threads": made.threads, "shared": made.shared, "workspace": made.workspace}
     header["workspace_zeroed"] = made.workspace_zeroed
+    header.update(cluster=made.cluster, resident=made.resident)
     if made.programs is not None:
         header["programs"] = made.programs
     if made.maps:
         header["maps"] = made.maps
-    header["resident"] = made.resident
     assembled = back_end.assemble_densely(code, target)
     if assembled is None:
         header["format"], payload = "ptx", code.encode()
@@ -69,11 +69,12 @@ def package(made: Code, target: Target) -> bytes:
 def unpack(blob: bytes) -> tuple[dict[str, Any], bytes]:
     """What `compile` gives, as its header and the code.
 
-    The header holds ``threads`` of a block, bytes of dynamic ``shared`` memory, ``workspace`` as bytes in all and bytes
-    a program, whether it must be zeroed, ``programs`` if another number of blocks must be launched than the kernel has,
-    whether at most as many blocks as processors are to be launched (``resident``), the tensor ``maps`` that follow the
-    arguments (``dtype``, box, and the slots of their pointer, sizes and strides, innermost first),
-    and ``format``: "cubin", with ``registers`` of a thread and ``spills`` in bytes, or "ptx".
+    The header holds ``threads`` of a block, how many blocks of a ``cluster`` run a program, bytes of dynamic ``shared``
+    memory, ``workspace`` as bytes in all and bytes a program, whether it must be zeroed, ``programs`` if another number
+    of them must be launched than the kernel has, how many blocks of a processor go through all programs (``resident``; 0:
+    there is a block or cluster a program), the tensor ``maps`` that follow the arguments (``dtype``, box, and the slots
+    of their pointer, sizes and strides, innermost first), and ``format``: "cubin", with ``registers`` of a thread and
+    ``spills`` in bytes, or "ptx".
     """
     (length,) = _LENGTH.unpack_from(blob)
     start = _LENGTH.size + length

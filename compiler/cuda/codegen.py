@@ -17,15 +17,15 @@ from math import prod
 from typing import Any, NamedTuple
 
 from .. import dtypes, ops
-from ..ir import Kernel, Op, Value
+from ..ir import GridAxis, Kernel, Op, Value
 from ..llvm import math
 from ..llvm.convert import Register, constant, convert, from_memory, memory_type, register_type
 from ..llvm.floats import Real
 from ..llvm.lanes import Lanes
 from ..llvm.text import Text, V
-from . import doubles, layout, lookback, reduction, runs, scan, scatter, singles, staging, windows
+from . import ahead, doubles, layout, lookback, reduction, runs, scan, scatter, singles, staging, windows
 from .layout import Facts, is_const
-from .memory import GLOBAL, at, both, combine, i32, i64, join, load, parts, round_bfloat, select, store
+from .memory import GLOBAL, REMOTE, SHARED, at, both, combine, i32, i64, join, load, parts, round_bfloat, select, store
 from .target import Target
 from .together import Ways, together
 
@@ -49,12 +49,14 @@ class Code(NamedTuple):
     #: Bytes, and bytes a program.
     workspace: tuple[int, int] = (0, 0)
     workspace_zeroed: bool = False
-    #: Blocks to launch, where it is not one a program.
+    #: Programs to launch, where it is not the kernel's number.
     programs: int | None = None
     #: Tensor maps that follow the arguments: see tensor_maps.py.
     maps: tuple[dict[str, Any], ...] = ()
-    #: Whether there are at most as many blocks as processors, which share the programs.
-    resident: bool = False
+    #: Blocks of a program.
+    cluster: int = 1
+    #: If not 0: blocks of a processor that together go through all programs.
+    resident: int = 0
 
 
 @dataclass(slots=True)
@@ -71,6 +73,9 @@ def generate(kernel: Kernel, target: Target) -> Code:
 
 
 class Codegen:
+    #: Bytes of shared memory for exchanges without a barrier between.
+    EXCHANGES = 24 << 10
+
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.kernel = kernel
         self.target = target
@@ -96,6 +101,10 @@ class Codegen:
         self.loops = 0
         #: Bytes of shared memory that exchanges since the last barrier for it have taken.
         self.exchanged = 0
+        #: Whether the cluster's other blocks are known to have begun.
+        self.met = False
+        #: Barriers so far, and whether shared memory has been used again since the program began.
+        self.barriers, self.reused = 0, False
         #: Of scans along looped dims, by row of registers: variables.
         self.carries: dict[Op, list[list[V]]] = {}
         self.dependence = self._find_dependence()
@@ -107,6 +116,7 @@ class Codegen:
         #: The scan that goes on from program to program, if there is one.
         self.goes_on = lookback.scanned(kernel)
         self.errors = next((p for p in kernel.params if p.name == "errors"), None)
+        self.ahead = ahead.Ahead(self)
         self.order = {op: k for k, op in enumerate(kernel.body.ops)}
         if any(op.regions or op.name == "dot" for op in kernel.body.ops):
             raise NotImplementedError(f"kernel @{kernel.name}: this schedule takes no loops, branches or products")
@@ -114,12 +124,17 @@ class Codegen:
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Code:
         self._parameters()
-        self._programs()
-        self._versions()
+        program = self._threads()
+        if self.ahead.areas:
+            self._walk(program)
+        else:
+            self._place(program)
+            self._versions()
         self.t.line("ret void")
         params = ", ".join(f"{ty} %{name}" for name, ty in self._signature)
-        threads, blocks = self.layout.threads, self.layout.blocks
+        threads, blocks, cluster = self.layout.threads, self.layout.blocks, self.layout.cluster
         bound = f' "nvvm.minctasm"="{blocks}"' if blocks > 1 else ""
+        bound += f' "nvvm.cluster_dim"="{cluster}"' if cluster > 1 else ""
         text = "\n".join((
             "@shared = external addrspace(3) global [0 x i8], align 16", *self.globals,
             f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{threads}"{bound} {{', "entry:",
@@ -127,7 +142,9 @@ class Codegen:
         ))  # fmt: skip
         if self.goes_on:
             return Code(text, threads, self.shared, lookback.workspace(self.goes_on), workspace_zeroed=True)
-        return Code(text, threads, self.shared, programs=scatter.PROGRAMS if self.serial else None)
+        resident = blocks if self.ahead.areas else 0
+        shared, programs = self.ahead.nbytes + self.shared, scatter.PROGRAMS if self.serial else None
+        return Code(text, threads, shared, programs=programs, cluster=cluster, resident=resident)
 
     def _parameters(self) -> None:
         """Bind the parameters: each is a slot of 8 bytes, a complex scalar two."""
@@ -148,14 +165,33 @@ class Codegen:
                 pieces.append(t.cast("bitcast", bits, elem))
             self.define((p, ()), from_memory(t, join(pieces), dtype))
 
-    def _programs(self) -> None:
-        """Find the program's place on each grid axis, and the extents of its tile."""
-        t, kernel = self.t, self.kernel
-        self.tid = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
-        if self.goes_on:
+    def _threads(self) -> V:
+        """Find the thread's number and first positions; gives the number of the block's first program."""
+        t = self.t
+        self.thread = self.tid = self._special("tid.x")
+        if self.layout.cluster > 1:
+            self.cluster_barrier("arrive.relaxed")
+            # The thread's number in the cluster.
+            before = t.bin("mul", self._special("cluster.ctarank"), i32(self.layout.threads))
+            self.tid = t.bin("or", before, self.tid)
+            linear = self._special("clusterid.x")
+        elif self.goes_on:
             linear = lookback.ticket(self)
         else:
-            linear = t.call("llvm.nvvm.read.ptx.sreg.ctaid.x", "i32", [], "nounwind memory(none)")
+            linear = self._special("ctaid.x")
+        #: The thread's first position in each dim.
+        self.first: dict[str, V] = {}
+        for name, split in self.layout.splits.items():
+            number = self.tid
+            if split.shift:
+                number = t.bin("lshr", number, i32(split.shift))
+            number = t.bin("and", number, i32(split.threads - 1))
+            self.first[name] = t.bin("mul", number, i32(split.vector)) if split.vector > 1 else number
+        return linear
+
+    def _place(self, linear: V) -> None:
+        """Find a program's place on each grid axis, and the extents of its tile."""
+        t, kernel = self.t, self.kernel
         self.program = linear
         places: list[V] = []
         for number in reversed(range(len(kernel.grid))):
@@ -163,10 +199,7 @@ class Codegen:
             if number == 0:
                 places.append(linear)
                 break
-            size = self.integer(axis.size)
-            if axis.block != 1:
-                size = t.bin("udiv", t.bin("add", size, i64(axis.block - 1)), i64(axis.block))
-            count = t.cast("trunc", size, "i32")
+            count = self._count(axis)
             places.append(t.bin("urem", linear, count))
             linear = t.bin("udiv", linear, count)
         self.places = [t.cast("zext", p, "i64") for p in reversed(places)]
@@ -177,14 +210,55 @@ class Codegen:
                 left = t.bin("sub", size, self.start(name))
                 size = t.call("llvm.smin.i64", "i64", [i64(dim.block), left])
             self.extents[name] = size
-        #: The thread's first position in each dim.
-        self.first: dict[str, V] = {}
-        for name, split in self.layout.splits.items():
-            number = self.tid
-            if split.shift:
-                number = t.bin("lshr", number, i32(split.shift))
-            number = t.bin("and", number, i32(split.threads - 1))
-            self.first[name] = t.bin("mul", number, i32(split.vector)) if split.vector > 1 else number
+
+    def _count(self, axis: GridAxis) -> V:
+        """Programs along a grid axis."""
+        t, size = self.t, self.integer(axis.size)
+        if axis.block != 1:
+            size = t.bin("udiv", t.bin("add", size, i64(axis.block - 1)), i64(axis.block))
+        return t.cast("trunc", size, "i32")
+
+    def _walk(self, program: V) -> None:
+        """The body for one program after another, which is loaded while the one before it is computed."""
+        t = self.t
+        total = i32(1)
+        for axis in self.kernel.grid:
+            total = t.bin("mul", total, self._count(axis))
+        step = self._special("nclusterid.x" if self.layout.cluster > 1 else "nctaid.x")
+        self.meet()
+        with self.scope():
+            self._place(program)
+            self.ahead.start()
+        cell = self.alloca("i32")
+        t.line(f"store {program}, {cell}")
+        head, body, load_, loaded, done = (t.new_label(k) for k in ("head", "program", "ahead", "loaded", "done"))
+        t.br(head)
+        t.label(head)
+        program = t.op(f"load i32, {cell}", "i32")
+        t.br_if(t.cmp("ult", program, total), body, done)
+        t.label(body)
+        behind = t.bin("add", program, step)
+        barriers, self.reused = self.barriers, False
+        with self.scope():
+            self.ahead.finish()
+            t.br_if(t.cmp("ult", behind, total), load_, loaded)
+            t.label(load_)
+            with self.scope():
+                self._place(behind)
+                self.ahead.start()
+            t.br(loaded)
+            t.label(loaded)
+            self._place(program)
+            self._versions()
+        if self.reused or self.barriers - barriers < 2:
+            # Else all have read an exchange when the next program's is written: another one is between.
+            self.barrier()
+        t.line(f"store {behind}, {cell}")
+        t.br(head)
+        t.label(done)
+
+    def _special(self, name: str) -> V:
+        return self.t.call(f"llvm.nvvm.read.ptx.sreg.{name}", "i32", [], "nounwind memory(none)")
 
     def _versions(self) -> None:
         """The body, and another one for programs at whose end a vector is cut, if that may be."""
@@ -199,7 +273,7 @@ class Codegen:
                 cut = t.cmp("ne", self.extents[dim], i64(block))
                 cuts = cut if cuts is None else t.bin("or", cuts, cut)
         else:
-            for dim, vector in self._vectors().items():
+            for dim, vector in self.vectors().items():
                 if not self.facts.divides_extent(dim, vector):
                     rest = t.bin("and", self.extents[dim], i64(vector - 1))
                     cut = t.cmp("ne", rest, i64(0))
@@ -208,6 +282,7 @@ class Codegen:
         if cuts is None:
             self._outer(self.layout.outer)
             return
+        self.meet()
         whole, cut, done = t.new_label("whole"), t.new_label("cut"), t.new_label("done")
         t.br_if(cuts, cut, whole)
         for label in (whole, cut):
@@ -219,7 +294,7 @@ class Codegen:
             t.br(done)
         t.label(done)
 
-    def _vectors(self) -> dict[str, int]:
+    def vectors(self) -> dict[str, int]:
         """Elements along each dim that masks and accesses take together, where there are several."""
         found = {name: split.vector for name, split in self.layout.splits.items() if split.vector > 1}
         for op in self.kernel.walk():
@@ -384,7 +459,8 @@ class Codegen:
     def _room(self, ops: Sequence[Op]) -> int:
         """Bytes of registers that are free for loads in flight, beside what the ops read that is there already."""
         held = {v.op for op in ops for v in op.operands if v.op is not None and v.op not in ops}
-        free = min(MOST_REGISTERS, layout.REGISTER_FILE // self.layout.threads) - FEW
+        registers = min(MOST_REGISTERS, layout.REGISTER_FILE // (self.layout.threads * self.layout.blocks))
+        free = max(registers - FEW, registers // 2)
         return 4 * free - sum(self._bytes(op) for op in held if op.name != "broadcast")
 
     def _before(self, ops: Sequence[Op], op: Op) -> list[Op]:
@@ -765,6 +841,7 @@ class Codegen:
     def trips(self, dim: str) -> Iterator[None]:
         """Code that is run for each trip over a dim."""
         t, split = self.t, self.layout.splits[dim]
+        self.meet()
         head, body, done = t.new_label("head"), t.new_label("trip"), t.new_label("end")
         cell = self.alloca("i64")
         t.line(f"store i64 0, {cell}")
@@ -792,16 +869,35 @@ class Codegen:
 
     # -- the block's threads together ---------------------------------------------------------------------------------
     def barrier(self) -> None:
+        self.barriers += 1
+        if self.layout.cluster > 1:
+            self.cluster_barrier("arrive")
+            self.cluster_barrier("wait")
+            return
         self.t.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [i32(0)], "convergent nounwind")
 
+    def cluster_barrier(self, side: str) -> None:
+        self.t.call(f"llvm.nvvm.barrier.cluster.{side}.aligned", "void", [], "convergent nounwind")
+
+    def meet(self) -> None:
+        """Before the first exchange: wait until the cluster's other blocks have begun and so have shared memory."""
+        if self.layout.cluster > 1 and not self.met:
+            self.cluster_barrier("wait")
+            self.met = True
+
+    def remote(self, place: V, block: V) -> V:
+        """Where a place in shared memory is in another block of the cluster."""
+        return self.t.call("llvm.nvvm.mapa.shared.cluster", REMOTE, [place, block], "nounwind memory(none)")
+
     def exchange(self, nbytes: int) -> V:
-        """Shared memory for one exchange between threads; what was there has been read by all."""
+        """Shared memory for one exchange between threads, in each block of a cluster; what was there has been read by
+        all."""
+        self.meet()
         nbytes = -(-nbytes // 16) * 16
-        limit = 24 << 10
-        if self.loops or self.exchanged + nbytes > limit:
+        if self.loops or self.exchanged + nbytes > self.EXCHANGES:
             self.barrier()
-            self.exchanged = 0
+            self.exchanged, self.reused = 0, True
         where = self.exchanged
         self.exchanged += nbytes
         self.shared = max(self.shared, self.exchanged)
-        return at(self.t, V("@shared", "ptr addrspace(3)"), where)
+        return at(self.t, V("@shared", SHARED), self.ahead.nbytes + where)

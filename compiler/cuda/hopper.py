@@ -105,7 +105,7 @@ class Hopper(Wgmma):
             "entry:", *t.allocas, *t.lines, "}", *t.declarations.values(), "",
         ))  # fmt: skip
         return Generated(
-            text, self.threads, self.empty + BARRIERS, maps=tuple(m.described(kernel) for m in maps), resident=True
+            text, self.threads, self.empty + BARRIERS, maps=tuple(m.described(kernel) for m in maps), resident=1
         )
 
     def _registers(self, which: str, count: int) -> None:

@@ -5,7 +5,8 @@ All tiles of a kernel have one layout.  Each dim is split as
     position = trip * chunk + (high * threads + thread) * vector + low,    chunk = repeat * threads * vector
 
 where a thread holds the elements of all `high` and `low` in registers.  A tile over some of the dims is held alike by
-all threads that differ in the other dims only.
+all threads that differ in the other dims only.  A long row that is walked again is spread over the threads of several
+blocks, a cluster, which count as the threads of one.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ REGISTERS, REGISTER_FILE = 32, 1 << 16
 FEWER = 8
 #: Bytes that a thread of a kernel with reductions or scans takes at once if it can.
 GOAL = 64
+#: Blocks that a cluster may have on every GPU, and the shortest rows that are loaded ahead.
+CLUSTER = 8
+AHEAD = 1 << 15
 ACROSS = frozenset(("reduce", "argreduce", "scan"))
 VIEWS = frozenset(("load_view", "store_view"))
 
@@ -91,6 +95,10 @@ class Layout:
     threads: int
     #: Blocks that a processor must be able to run at once, which bounds the registers.
     blocks: int = 1
+    #: Blocks of a program.
+    cluster: int = 1
+    #: Whether a block goes from program to program and loads ahead.
+    ahead: bool = False
 
     def looped(self, extents: tuple[int | str, ...]) -> tuple[str, ...]:
         """Those of the extents that the strips walk over in trips."""
@@ -286,6 +294,16 @@ def in_order(kernel: Kernel) -> Layout:
     return Layout(splits, extents[-1] if extents else None, frozenset(kernel.dims), 32, scatter.THREADS)
 
 
+def spread(length: int, width: int) -> tuple[int, int]:
+    """The threads of a block and the blocks of a cluster that hold a row of elements of `width` bytes."""
+    held = REGISTERS * 4 // max(4, width)
+    if length <= RESIDENT * held:
+        return RESIDENT, 1
+    # Blocks of a cluster wait for one another: better two on a processor.
+    threads = max(RESIDENT // 2, length // (CLUSTER * held))
+    return threads, length // (threads * held)
+
+
 def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Windows]) -> Layout:
     """The layout of a kernel.
 
@@ -327,15 +345,21 @@ def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Wi
     if several and lane in walked and width == 4 and bounded == FEWER * STREAMING:
         goal = max(vector, FEWER)
     unbounded = [n for n in order if sizes[n] is None]
-    if width == 2 and vector > 1 and several and not scanned and RESIDENT * limit < bounded <= 2 * RESIDENT * limit:
+    kept = several and not scanned and not unbounded
+    shares = None
+    if width == 2 and vector > 1 and kept and RESIDENT * limit < bounded <= 2 * RESIDENT * limit:
         limit *= 2  # two elements a register, see runs.py
+    elif kept and len(order) == 1 and bounded >= AHEAD and vector * width >= WIDE:
+        shares = spread(bounded, width)
+        if shares[0] > RESIDENT or (shares[1] > 1 and not target.clusters):
+            shares = None
     if not walked and _cost_of_doubles(kernel) >= HEAVY:
         # Short trips: several blocks then share a processor, some computing while others load.
         limit, streaming = goal, COMPUTING
     else:
         streaming = STREAMING
     most = RESIDENT if several and bounded <= RESIDENT * limit else streaming
-    if any(op.name == "argreduce" and finds_position(op) for op in kernel.walk()):
+    if not shares and any(op.name == "argreduce" and finds_position(op) for op in kernel.walk()):
         # What a thread has is compared twice.
         limit, most = goal, RESIDENT if lane in walked and bounded <= RESIDENT * goal else streaming
     if goes_on:
@@ -345,8 +369,9 @@ def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Wi
     threads = min(most, max(target.warp, _floor(bounded // goal)))
     if unbounded:
         threads = WALKING
+    threads, cluster = shares or (threads, 1)
     # Threads go to the inner dims first.
-    left, shift = threads, 0
+    left, shift = threads * cluster, 0
     for name in order:
         split, size = splits[name], sizes[name]
         split.threads = left if size is None else min(left, max(1, size // split.vector))
@@ -367,7 +392,12 @@ def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Wi
     if goes_on:
         # While some wait for what precedes them, others load.
         blocks = max(1, REGISTER_FILE // (active * (words + SPARE)))
-    return Layout(splits, lane, walked, active, max(active, target.warp), blocks)
+    threads = max(active // cluster, target.warp)
+    cluster = max(1, active // threads)
+    if cluster > 1:
+        blocks = max(1, RESIDENT // threads)
+    ahead = shares is not None and target.async_copy
+    return Layout(splits, lane, walked, active, threads, blocks, cluster, ahead)
 
 
 def _cost_of_doubles(kernel: Kernel) -> int:

@@ -15,7 +15,9 @@ from ..llvm.text import Text, V
 
 GLOBAL = "ptr addrspace(1)"
 SHARED = "ptr addrspace(3)"
-_SPACES = {GLOBAL: "global", SHARED: "shared"}
+#: Of any block of the cluster.
+REMOTE = "ptr addrspace(7)"
+_SPACES = {GLOBAL: "global", SHARED: "shared", REMOTE: "shared::cluster"}
 
 
 def i64(value: int) -> V:

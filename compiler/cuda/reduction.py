@@ -271,7 +271,8 @@ class Pending:
 
     def field(self, code: Codegen, dtype: str) -> int:
         """Bytes of shared memory for one part of the state."""
-        each = code.layout.threads >> WARP if self.agree else code.layout.threads
+        threads = code.layout.threads * code.layout.cluster
+        each = threads >> WARP if self.agree else threads
         return -(-each * dtypes.SIZE[dtype] // 16) * 16
 
     def size(self, code: Codegen) -> int:
@@ -279,10 +280,13 @@ class Pending:
 
 
 def _across_warps(code: Codegen, pending: Sequence[Pending]) -> None:
-    """Every warp leaves its states in shared memory and reads those of the warps that it is joined with."""
+    """Every warp leaves its states in the shared memory of each block and reads those of the warps that it is joined
+    with."""
     t = code.t
     lane, warp = t.bin("and", code.tid, i32(31)), t.bin("lshr", code.tid, i32(WARP))
-    is_first = t.cmp("eq", lane, i32(0)) if any(p.agree for p in pending) else None
+    # One lane speaks for those that agree; in a cluster, one to each block.
+    cluster = code.layout.cluster
+    speaks = t.cmp("ult", lane, i32(cluster)) if any(p.agree for p in pending) else None
     rest = list(pending)
     while rest:
         batch, total = [], 0
@@ -296,7 +300,11 @@ def _across_warps(code: Codegen, pending: Sequence[Pending]) -> None:
             areas.append(at(t, base, offset))
             offset += p.size(code)
             for area, reg, d in zip(_fields(code, areas[-1], p), p.states[p.number], p.reduction.dtypes, strict=True):
-                store(t, [reg], slot(code, area, warp if p.agree else code.tid, d), d, is_first if p.agree else None)
+                place = slot(code, area, warp if p.agree else code.tid, d)
+                if cluster > 1:
+                    assert p.agree, "a cluster's blocks share one dim"
+                    place = code.remote(place, t.bin("and", lane, i32(cluster - 1)))
+                store(t, [reg], place, d, speaks if p.agree else None)
         code.barrier()
         for p, area in zip(batch, areas, strict=True):
             join_ = _by_lanes if p.agree else _by_threads
@@ -312,14 +320,15 @@ def _fields(code: Codegen, area: V, p: Pending) -> list[V]:
 
 
 def _by_lanes(code: Codegen, p: Pending, areas: list[V], lane: V, warp: V) -> State:
-    """Each lane reads one warp's state, and the lanes join them."""
+    """Each lane reads one warp's state, or several of a large cluster, and the lanes join them."""
     t, r = code.t, p.reduction
     there = t.bin("and", warp, i32(~sum(1 << b for b in p.high)))
-    for k, b in enumerate(p.high):
+    for k, b in enumerate(p.high[:WARP]):
         bit = t.bin("and", t.bin("lshr", lane, i32(k)), i32(1))
         there = t.bin("or", there, t.bin("shl", bit, i32(b)))
-    state = [load(t, slot(code, area, there, d), d, 1)[0] for area, d in zip(areas, r.dtypes, strict=True)]
-    return r.join_lanes(state, [1 << k for k in range(len(p.high))])
+    starts = [slot(code, area, there, d) for area, d in zip(areas, r.dtypes, strict=True)]
+    state = _joined(code, r, starts, p.high[WARP:])
+    return r.join_lanes(state, [1 << k for k in range(len(p.high[:WARP]))])
 
 
 def _by_threads(code: Codegen, p: Pending, areas: list[V], lane: V, warp: V) -> State:
@@ -327,9 +336,15 @@ def _by_threads(code: Codegen, p: Pending, areas: list[V], lane: V, warp: V) -> 
     t, r = code.t, p.reduction
     origin = t.bin("and", code.tid, i32(~sum(1 << b + WARP for b in p.high)))
     starts = [slot(code, area, origin, d) for area, d in zip(areas, r.dtypes, strict=True)]
+    return _joined(code, r, starts, [b + WARP for b in p.high])
+
+
+def _joined(code: Codegen, r: Reduction, starts: Sequence[V], bits: Sequence[int]) -> State:
+    """The states at the places whose numbers differ from the first one's in some bits."""
+    t = code.t
     found: list[State] = []
-    for h in range(1 << len(p.high)):
-        there = sum(1 << b + WARP for k, b in enumerate(p.high) if h >> k & 1)
+    for h in range(1 << len(bits)):
+        there = sum(1 << b for k, b in enumerate(bits) if h >> k & 1)
         found.append([
             load(t, at(t, start, there * dtypes.SIZE[d]), d, 1)[0] for start, d in zip(starts, r.dtypes, strict=True)
         ])  # fmt: skip

@@ -68,6 +68,11 @@ class Target:
         return self.sm >= 80
 
     @property
+    def clusters(self) -> bool:
+        """Whether blocks of a cluster run at once and reach each other's shared memory."""
+        return self.sm >= 90
+
+    @property
     def async_copy(self) -> bool:
         """Whether it copies from global to shared memory past the registers."""
         return self.sm >= 80

@@ -13,7 +13,7 @@ from . import driver
 
 ENTRY = b"kernel"
 #: The driver's bound on the first axis of a grid.
-MAX_PROGRAMS = (1 << 31) - 1
+MAX_BLOCKS = (1 << 31) - 1
 #: Dynamic shared memory that a kernel may use without asking.
 _SHARED = 48 << 10
 _LOG = 16 << 10
@@ -26,31 +26,37 @@ class Function:
     ----------
     threads : int
         Threads of a block.
+    cluster : int
+        Blocks of a program.
     shared : int
         Bytes of dynamic shared memory of a block.
     header : dict
         What the compiler says of it.
     code : bytes
         A cubin, or PTX that ends in a zero byte.
+    resident : int
+        If not 0: blocks of a processor that together go through all programs.
     loaded : dict
-        Contexts and the driver's handles by device.
+        Contexts, the driver's handles and the most programs of a launch by device.
     """
 
-    __slots__ = ("threads", "shared", "header", "code", "loaded", "_constant", "_per_program")
+    __slots__ = ("threads", "cluster", "resident", "shared", "header", "code", "loaded", "_constant", "_per_program")
 
     def __init__(self, header: dict[str, Any], code: bytes) -> None:
         self.header = header
         self.threads = int(header["threads"])
+        self.cluster = int(header.get("cluster", 1))
+        self.resident = int(header.get("resident", 0))
         self.shared = int(header["shared"])
         self._constant, self._per_program = map(int, header["workspace"])
         self.code = code + b"\0" if header["format"] == "ptx" else code
-        self.loaded: dict[int, tuple[driver.Context, Any]] = {}
+        self.loaded: dict[int, tuple[driver.Context, Any, int]] = {}
 
     def workspace(self, programs: int) -> int:
         """Bytes of workspace that a launch needs."""
         return self._constant + self._per_program * programs
 
-    def load(self, index: int) -> tuple[driver.Context, Any]:
+    def load(self, index: int) -> tuple[driver.Context, Any, int]:
         """Load the code on a device."""
         api, context = driver.api, driver.context(index)
         context.enter()
@@ -66,11 +72,22 @@ class Function:
             if self.shared > _SHARED:
                 attribute = api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 context.check(api.cuFuncSetAttribute(handle, attribute, self.shared))
+            most = self._resident(context, handle) if self.resident else MAX_BLOCKS // self.cluster
         except RuntimeError as error:
             why = log.split(b"\0", 1)[0].decode(errors="replace").strip()
             raise RuntimeError(f"cannot load a kernel on cuda:{context.index}: {error}{why and f' ({why})'}") from None
-        self.loaded[index] = context, handle
-        return context, handle
+        self.loaded[index] = context, handle, most
+        return context, handle, most
+
+    def _resident(self, context: driver.Context, handle: Any) -> int:
+        """Programs that a device runs at once."""
+        if self.cluster == 1:
+            return self.resident * driver.properties(context.index).multiprocessors
+        config = driver.api.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = self.cluster, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = self.threads, 1, 1
+        config.sharedMemBytes = self.shared
+        return max(1, context.check(driver.api.cuOccupancyMaxActiveClusters(handle, config)))
 
 
 def load(blob: bytes) -> Function:
@@ -117,13 +134,15 @@ def launch(function: Function, device: CudaDevice, address: int, nbytes: int, pr
         Address of an array of pointers to the arguments, which then count instead of the packed ones: not all are slots
         of 8 bytes.
     programs : int
-        Size of the linear grid: below 1 nothing is launched; ValueError beyond 2**31 - 1.
+        Below 1 nothing is launched; ValueError if they take more than 2**31 - 1 blocks.
     """
     if programs < 1:
         return
-    if programs > MAX_PROGRAMS:
-        raise ValueError(f"a grid of {programs} programs is too large: a GPU takes {MAX_PROGRAMS}")
-    context, handle = function.loaded.get(device.index) or function.load(device.index)
+    context, handle, most = function.loaded.get(device.index) or function.load(device.index)
+    if programs > most:
+        if not function.resident:
+            raise ValueError(f"a grid of {programs} programs is too large: a GPU takes {most}")
+        programs = most
     context.enter()
     if pointers:
         context.check(
@@ -136,8 +155,9 @@ def launch(function: Function, device: CudaDevice, address: int, nbytes: int, pr
     words = extra.words
     words[1] = address
     words[5] = nbytes
+    blocks = programs * function.cluster
     result = driver.api.cuLaunchKernel(
-        handle, programs, 1, 1, function.threads, 1, 1, function.shared, context.stream, 0, extra.address
+        handle, blocks, 1, 1, function.threads, 1, 1, function.shared, context.stream, 0, extra.address
     )
     if result[0]:
         context.check(result)

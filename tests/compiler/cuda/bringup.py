@@ -54,7 +54,11 @@ class Launch:
         self.programs = 1
         for axis in case.kernel.grid:
             self.programs *= -(-int(sizes[axis.size]) // axis.block)
-        self.programs = self.header.get("programs", self.programs)
+        programs = self.header.get("programs", self.programs)
+        if self.header["resident"]:
+            # Whether they are all resident at once or not, they go through all programs.
+            programs = min(programs, 2)
+        self.blocks = programs * self.header["cluster"]
         aligned = case.kernel.attrs["aligned"]
         self.memory: list[tuple[int, int, np.ndarray]] = []
         words = b""
@@ -86,7 +90,7 @@ class Launch:
     def run(self) -> None:
         h = self.header
         call(
-            driver.cuLaunchKernel, self.function, self.programs, 1, 1, h["threads"], 1, 1, h["shared"], 0, 0,
+            driver.cuLaunchKernel, self.function, self.blocks, 1, 1, h["threads"], 1, 1, h["shared"], 0, 0,
             int(self.extra.ctypes.data),
         )  # fmt: skip
 

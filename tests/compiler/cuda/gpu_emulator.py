@@ -2,7 +2,8 @@
 
 It knows the instructions that the code generator writes, with every access checked: global memory must lie in an array
 and be aligned, and no thread may read or overwrite what another one wrote, or overwrite what another one read, unless a
-barrier of their block is between.
+barrier of their block is between.  The blocks of a cluster count as one here, the parts of which have shared memory of
+their own.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _ASM = re.compile(r'call (.+?) asm (?:sideeffect )?"(.*?)", "(.*?)"\((.*)\)')
 GUARD = 64
 #: Threads that run side by side; further programs come after.
 TOGETHER = 1 << 14
+#: Where the shared memory of a cluster's first block lies as the other blocks see it, and how far apart they are.
+REMOTE, APART = 1 << 32, 1 << 24
 
 
 def _type(ty: str) -> Any:
@@ -79,12 +82,12 @@ def _functions(module: str) -> dict[str, tuple[list[str], list[tuple[str, list[s
 
 
 class Races:
-    """Who read and who wrote each place last: barriers of the program before (32 bits), program (20), thread (12).
+    """Who read and who wrote each place last: barriers of the program before (32 bits), program (18), thread (14).
 
     `readers` threads read side by side: one of them may overwrite what all of them have read.
     """
 
-    THREAD, PROGRAM = (1 << 12) - 1, (1 << 32) - (1 << 12)
+    THREAD, PROGRAM = (1 << 14) - 1, (1 << 32) - (1 << 14)
 
     def __init__(self, nbytes: int, readers: int = 1) -> None:
         self.readers = readers
@@ -122,7 +125,7 @@ class Races:
 
     @staticmethod
     def _stamp(places: np.ndarray, who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> np.ndarray:
-        return np.broadcast_to((epoch.astype(np.int64) << 32 | program << 12 | who + 1)[:, None], places.shape)
+        return np.broadcast_to((epoch.astype(np.int64) << 32 | program << 14 | who + 1)[:, None], places.shape)
 
 
 class Memory:
@@ -162,20 +165,26 @@ class Emulator:
     turns: np.random.Generator | None = None
 
     def __init__(self, code: Code, words: list[int], memory: Memory, programs: int, first: int, count: int) -> None:
-        self.threads = code.threads
+        self.block, self.cluster = code.threads, code.cluster
+        self.threads = code.threads * code.cluster
         self.programs, self.first = programs, first
-        self.count = count * code.threads
+        self.count = count * self.threads
         self.functions = _functions(code.text)
         self.maps = gpu_copies.maps(code.maps, words)
         words = [*words, *range(len(self.maps))]
         self._enter("kernel", [np.full(self.count, word, np.uint64).view(np.int64) for word in words])
         self.memory = memory
-        self.shared = np.zeros((count, max(code.shared, 1)), np.uint8)
+        self.shared = np.zeros((count * code.cluster, max(code.shared, 1)), np.uint8)
         self.races = Races(self.shared.size)
         self.epoch = np.zeros(count, np.int32)
         #: Barriers in shared memory, by program and address; threads that wait for one.
         self.barriers: dict[tuple[int, int], gpu_copies.Barrier] = {}
         self.blocked = np.zeros(self.count, np.bool_)
+        #: Copies to shared memory that nobody has waited for, if they are not done at once.
+        self.late = "cp.async.wait.all" in code.text
+        self.copies: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        #: Whether the threads of a program have arrived at its cluster's barrier and not waited yet.
+        self.arrived = np.zeros(count, np.bool_)
 
     # -- running ------------------------------------------------------------------------------------------------------
     def _enter(self, name: str, args: list[np.ndarray]) -> None:
@@ -416,8 +425,14 @@ class Emulator:
             inside = (places >= 0) & (places < len(allowed))
             assert inside.all() and allowed[places].all(), "out of bounds"
         else:
+            block = who // self.block
+            if "(7)" in space:
+                assert self.epoch[who // self.threads].all(), "the cluster's other blocks may not have begun"
+                assert (address >= REMOTE).all(), "no address of another block"
+                block = who // self.threads * self.cluster + (address - REMOTE) // APART
+                places = (places - REMOTE) % APART
             assert (places >= 0).all() and (places < self.shared.shape[1]).all(), "out of shared memory"
-            places = places + (who // self.threads * self.shared.shape[1])[:, None]
+            places = places + (block * self.shared.shape[1])[:, None]
         return who, places
 
     def _note(self, access: str, space: str, who: np.ndarray, places: np.ndarray) -> None:
@@ -480,17 +495,34 @@ class Emulator:
                 return
             self._store(np.stack(values, 1), address, space, active)
         else:
-            if "cp.async.cg" in line:
+            if found := re.search(r"cp\.async\.c[ag]\.shared\.global\.(\d+)", line):
                 to, source, count = (self.typed(x)[0] for x in _split(line[line.index("(") + 1 : -1]))
-                gpu_warps.copy(self, to, source, count, mask)
+                copied = gpu_warps.copied(self, source, int(found[1]) // 4, count, mask)
+                if self.late:
+                    self.copies.append((copied, to, mask))
+                else:
+                    self._store(copied, to, "ptr addrspace(3)", mask)
                 return
-            # Copies are done at once.
+            if "cp.async.wait.all" in line:
+                for copied, to, threads in self.copies:
+                    self._store(copied, to, "ptr addrspace(3)", threads & mask)
+                self.copies = [(copied, to, threads & ~mask) for copied, to, threads in self.copies]
+                return
+            # Other copies are done at once.
             if any(word in line for word in ("bar.warp", "cp.async", "fence.proxy", "setmaxnreg", "prefetch")):
                 return
             assert "barrier" in line, line
+            assert self.cluster == 1 or "cluster" in line, "a barrier of one block of a cluster"
             blocks = mask.reshape(-1, self.threads)
             assert (blocks.all(1) | ~blocks.any(1)).all(), "a barrier that not all threads reach"
-            self.epoch[blocks.any(1)] += 1
+            here = blocks.any(1)
+            if "cluster" in line:
+                waits = ".wait" in line
+                assert (self.arrived[here] == waits).all(), "to arrive and to wait take turns"
+                self.arrived[here] = not waits
+                if not waits:
+                    return
+            self.epoch[here] += 1
 
     # -- calls --------------------------------------------------------------------------------------------------------
     def _call(self, rhs: str, mask: np.ndarray) -> Any:
@@ -519,12 +551,21 @@ class Emulator:
             return gpu_warps.load_fragments(self, args[0], mask, ".trans" in name)
         if "mma.m16n8k16" in name:
             return gpu_warps.multiply_fragments(args, "bf16" in name)
+        if "mapa" in name:
+            assert (_unsigned(args[1])[mask] < self.cluster).all(), "no such block in the cluster"
+            return REMOTE + args[1].astype(np.int64) * APART + args[0]
         if name.endswith("nctaid.x"):
+            return np.full(self.count, self.programs * self.cluster, np.int32)
+        if name.endswith("nclusterid.x"):
             return np.full(self.count, self.programs, np.int32)
-        if name.endswith("ctaid.x"):
+        if name.endswith("clusterid.x"):
             return (self.first + np.arange(self.count) // self.threads).astype(np.int32)
+        if name.endswith("ctarank"):
+            return (np.arange(self.count) % self.threads // self.block).astype(np.int32)
+        if name.endswith("ctaid.x"):
+            return (self.first * self.cluster + np.arange(self.count) // self.block).astype(np.int32)
         if name.endswith("tid.x"):
-            return (np.arange(self.count) % self.threads).astype(np.int32)
+            return (np.arange(self.count) % self.block).astype(np.int32)
         if "shfl" in name:
             kind = name.split(".")[4]
             lane = np.arange(self.count) % 32
@@ -631,7 +672,7 @@ _LIBRARY: dict[str, Callable[..., Any]] = {
 
 def launch(code: Code, words: list[int], memory: Memory, programs: int) -> None:
     """Run the programs of a launch, as many side by side as is reasonable; `memory` is open."""
-    together = max(2, TOGETHER // code.threads)
+    together = max(2, TOGETHER // (code.threads * code.cluster))
     for first in range(0, programs, together):
         Emulator(code, words, memory, programs, first, min(together, programs - first)).run()
 

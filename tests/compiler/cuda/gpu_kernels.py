@@ -343,7 +343,9 @@ def softmax(n0: int = 5, n1: int = 1000, dtype: str = "f32", known: bool = True,
     return m.case(10 * tolerance(dtype), 1e-7)
 
 
-def layernorm(n0: int = 5, n1: int = 1000, dtype: str = "f32", known: bool = True, together: int = 1) -> Case:
+def layernorm(
+    n0: int = 5, n1: int = 1000, dtype: str = "f32", known: bool = True, together: int = 1, weighted: bool = True
+) -> Case:
     """In f32 whatever the dtype."""
     m = Rows("layernorm", n0, n1, dtype, known, together)
     b = m.b
@@ -358,7 +360,8 @@ def layernorm(n0: int = 5, n1: int = 1000, dtype: str = "f32", known: bool = Tru
     variance = mean(b.op("square", centred))
     eps = b.broadcast(b.const(1e-5, "f32"), (), variance.type.extents)
     y = b.op("divide", centred, m.spread(b.op("sqrt", b.op("add", variance, eps))))
-    y = b.op("add", b.op("multiply", y, b.cast(m.weights(), "f32")), b.cast(m.weights(), "f32"))
+    if weighted:
+        y = b.op("add", b.op("multiply", y, b.cast(m.weights(), "f32")), b.cast(m.weights(), "f32"))
     m.store(b.cast(y, dtype))
     return m.case(10 * tolerance(dtype), 1e-4)
 
@@ -408,6 +411,21 @@ def column_argmax(n0: int = 100, n1: int = 333, known: bool = True, across: bool
     tile = b.load_view(x, start, [s1, one], (i, j))
     b.store_view(b.argreduce(tile, where, "argmax", (0,)), out, start, [one])
     return m.case()
+
+
+def outlier(n0: int = 3, n1: int = 40001, dtype: str = "f32") -> Case:
+    """The element farthest from its row's mean: where it is, how far, and how many are on its side."""
+    m = Rows("outlier", n0, n1, dtype)
+    b = m.b
+    mean = b.op("divide", m.reduce(m.tile, "sum"), b.cast(m.n1, dtype))
+    centred = b.op("subtract", m.tile, m.spread(mean))
+    far = b.op("absolute", centred)
+    m.store_rows(b.argreduce(far, b.iota("j"), "argmax", (0,)))
+    high = m.reduce(centred, "max")
+    m.store_rows(high)
+    above = b.op("equal", far, m.spread(high))
+    m.store_rows(m.reduce(b.cast(above, "i64"), "sum"))
+    return m.case(10 * tolerance(dtype), 1e-5)
 
 
 def row_reduce(kind: str, dtype: str, n0: int = 5, n1: int = 1000, known: bool = True, together: int = 1) -> Case:
@@ -616,10 +634,17 @@ CASES: dict[str, Callable[[], Case]] = {
         for back in (False, True)
     },
     "transpose misaligned": lambda: transpose(aligned=False),
-    **{f"softmax {n}": lambda n=n: softmax(3, n) for n in (1, 2, 37, 128, 1000, 4096, 8192, 32768, 32767)},
+    **{f"softmax {n}": lambda n=n: softmax(3, n) for n in (1, 2, 37, 128, 1000, 4096, 16384, 32768, 32767)},
     **{f"softmax {n} loop": lambda n=n: softmax(3, n, known=False) for n in (1, 37, 4096, 10007)},
     **{f"softmax {n} x8": lambda n=n: softmax(21, n, together=8) for n in (3, 16, 100, 256)},
     **{f"softmax {d}": lambda d=d: softmax(3, 4096, d) for d in ("f16", "bf16", "f64")},
+    **{f"softmax {n}": lambda n=n: softmax(2, n) for n in (65536, 40001, 40016, 262144)},
+    **{
+        f"softmax {d} {n}": lambda d=d, n=n: softmax(2, n, d)
+        for d, n in (("f64", 65536), ("bf16", 131072), ("bf16", 32752))
+    },
+    **{f"outlier {n}": lambda n=n: outlier(n1=n) for n in (1000, 32768, 32784, 40016)},
+    "outlier f64": lambda: outlier(2, 70000, "f64"),
     "softmax bf16 65536": lambda: softmax(2, 65536, "bf16"),
     "softmax f16 40001": lambda: softmax(2, 40001, "f16"),
     "softmax f16 40016": lambda: softmax(2, 40016, "f16"),

@@ -47,12 +47,12 @@ def multiply_fragments(args: list[np.ndarray], bf16: bool) -> list[np.ndarray]:
     return [x + product[:, row + i // 2 * 8, column + i % 2].reshape(-1) for i, x in enumerate(args[6:])]
 
 
-def copy(e: Emulator, to: np.ndarray, source: np.ndarray, nbytes: np.ndarray, mask: np.ndarray) -> None:
-    """cp.async of 16 bytes, of which the first `nbytes` (0 or 16) are read and the others zero."""
+def copied(e: Emulator, source: np.ndarray, width: int, nbytes: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """What cp.async copies: `width` words, of which the first `nbytes` (none or all) are read and the others zero."""
     some = mask & (nbytes > 0)
-    words = np.zeros((e.count, 4), np.int32)
-    words[some] = e._load(source, "ptr addrspace(1)", "i32", 4, some)[some]
-    e._store(words, to, "ptr addrspace(3)", mask)
+    words = np.zeros((e.count, width), np.int32)
+    words[some] = e._load(source, "ptr addrspace(1)", "i32", width, some)[some]
+    return words
 
 
 def wgmma(e: Emulator, text: str, args: list[np.ndarray], mask: np.ndarray) -> list[np.ndarray]:

@@ -10,6 +10,7 @@ import pytest
 
 from blockarray.compiler import cuda, interpreter
 from blockarray.compiler.cuda import lookback
+from blockarray.compiler.cuda.layout import RESIDENT
 from blockarray.compiler.verifier import verify
 from tests.compiler.cuda import gpu_emulator as emulator
 from tests.compiler.cuda import gpu_kernels as kernels
@@ -62,7 +63,9 @@ WIDE = {
     "chain whole": ("ld.global.v4.b32", "st.global.v4.b32"),
     "chain bf16": ("ld.global.v4.b32", "st.global.v4.b32"),
     "softmax 4096": ("ld.global.v4.b32", "st.global.v4.b32"),
-    "softmax 32768": ("ld.global.v4.b32", "st.global.v4.b32"),
+    "softmax 16384": ("ld.global.v4.b32", "st.global.v4.b32"),
+    "softmax 32768": ("st.global.v4.b32",),
+    "softmax 262144": ("st.global.v4.b32",),
     "layernorm bf16 65536": ("ld.global.v4.b32", "st.global.v4.b32"),
     "layernorm bf16 8000": ("ld.global.v4.b32", "st.global.v4.b32"),
     "columns aligned": ("ld.global.v4.b32",),
@@ -82,6 +85,33 @@ def test_what_windows_share_is_loaded_once() -> None:
     # Ten rows of the column in the middle, eight of each beside it.
     assert len(re.findall(r"load i32, ptr addrspace\(1\)", whole)) == 26
     assert len(re.findall(r"ld\.global\.b32", cut)) == 26
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("softmax 65536", 4), ("softmax 262144", 8), ("softmax f64 65536", 8)])
+def test_clusters(name: str, blocks: int) -> None:
+    kernel = kernels.CASES[name]().kernel
+    made = cuda.generate(kernel, TARGET)
+    assert (made.cluster, made.resident) == (blocks, RESIDENT // made.threads)
+    code = cuda.ptx(kernel, TARGET)
+    assert f".reqnctapercluster {blocks}" in code
+    # The blocks begin together, and reduce twice.
+    found = re.findall(r"\bbarrier\.cluster\.(.*)\.aligned|\bbar\.(sync)", code)
+    assert list(map("".join, found)) == ["arrive.relaxed", "wait", "arrive", "wait", "arrive", "wait"]
+    older = cuda.make_target((8, 0))
+    assert cuda.generate(kernel, older).cluster == 1
+    assert "cluster" not in cuda.ptx(kernel, older)
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
+def test_ahead(capability: tuple[int, int]) -> None:
+    """A row that fills a processor is copied while the one before it is computed; a barrier a reduction is enough."""
+    kernel, target = kernels.CASES["softmax 32768"]().kernel, cuda.make_target(capability)
+    made = cuda.generate(kernel, target)
+    assert made.resident == made.cluster == 1
+    assert 128 << 10 <= made.shared <= target.shared
+    code = cuda.ptx(kernel, target)
+    assert re.findall(r"\bld\.global|\bbar\.sync", code) == ["bar.sync"] * 2
+    assert cuda.generate(kernel, cuda.make_target((8, 9))).resident == 0
 
 
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="no ptxas")

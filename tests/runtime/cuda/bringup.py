@@ -429,7 +429,7 @@ def costs(gpu: CudaDevice) -> None:
     buffer = memory.allocate(gpu, 8)
     one = pack(buffer.address, 1)
     one_address = ctypes.addressof(one)
-    context, handle = f.load(gpu.index)
+    context, handle, _ = f.load(gpu.index)
 
     def settled(g: Callable[[], object]) -> Callable[[], object]:
         """Some calls, on an empty queue."""

@@ -312,6 +312,12 @@ class FakeDriver:
     def cuFuncSetAttribute(self, function: Any, attribute: str, value: int) -> None:
         assert attribute == "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES" and value > 48 << 10
 
+    def CUlaunchConfig(self) -> Any:
+        return SimpleNamespace()
+
+    def cuOccupancyMaxActiveClusters(self, function: Any, config: Any) -> int:
+        return 132 // config.gridDimX
+
     def cuLaunchKernel(
         self, function: Any, x: int, y: int, z: int, tx: int, ty: int, tz: int, shared: int, stream: int, params: int,
         extra: int,

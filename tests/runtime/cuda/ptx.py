@@ -105,14 +105,15 @@ SHARED = (
 )
 
 
-def blob(code: str, threads: int, shared: int = 0, workspace: tuple[int, int] = (0, 0)) -> bytes:
+def blob(code: str, threads: int, shared: int = 0, workspace: tuple[int, int] = (0, 0), **more: int) -> bytes:
     """PTX in the form in which the compiler hands it over."""
-    header = json.dumps({"threads": threads, "shared": shared, "workspace": workspace, "format": "ptx"}).encode()
+    launch = {"threads": threads, "shared": shared, "workspace": workspace, **more}
+    header = json.dumps({**launch, "format": "ptx"}).encode()
     return struct.pack("<I", len(header)) + header + code.encode()
 
 
-def function(code: str, threads: int, shared: int = 0) -> Function:
-    return load(blob(code, threads, shared))
+def function(code: str, threads: int, shared: int = 0, **more: int) -> Function:
+    return load(blob(code, threads, shared, (0, 0), **more))
 
 
 def pack(*args: int | float) -> ctypes.Array[ctypes.c_char]:

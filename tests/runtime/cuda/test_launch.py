@@ -40,6 +40,24 @@ def test_sizes_of_grids(fake: FakeDriver, gpu: CudaDevice):
         run(f, gpu, 1 << 31, 0, 0)
 
 
+def test_clusters(fake: FakeDriver, gpu: CudaDevice):
+    f = function("store", 256, cluster=8)
+    buffer = allocate(gpu, 8)
+    run(f, gpu, 3, buffer.address, 5)
+    assert fake.launched == [(24, 1, 1, 256, 1, 1, 0)]
+    with pytest.raises(ValueError, match="268435456 programs is too large"):
+        run(f, gpu, 1 << 28, 0, 0)
+
+
+@pytest.mark.parametrize(("cluster", "most"), [(1, 264), (4, 33)])
+def test_resident_blocks(fake: FakeDriver, gpu: CudaDevice, cluster: int, most: int):
+    f = function("store", 256, cluster=cluster, resident=2)
+    buffer = allocate(gpu, 8)
+    for programs in (3, 1 << 31):
+        run(f, gpu, programs, buffer.address, 5)
+    assert [blocks for blocks, *_ in fake.launched] == [3 * cluster, most * cluster]
+
+
 def test_blobs():
     f = launch.load(blob("code", 128, 64, (100, 8)))
     assert (f.threads, f.shared, f.workspace(10), f.code) == (128, 64, 180, b"code\0")
