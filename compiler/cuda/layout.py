@@ -294,14 +294,19 @@ def in_order(kernel: Kernel) -> Layout:
     return Layout(splits, extents[-1] if extents else None, frozenset(kernel.dims), 32, scatter.THREADS)
 
 
-def spread(length: int, width: int) -> tuple[int, int]:
-    """The threads of a block and the blocks of a cluster that hold a row of elements of `width` bytes."""
+def spread(length: int, width: int, vector: int, target: Target) -> tuple[int, int] | None:
+    """How a row that is walked again is spread: the threads of a block, and the blocks of a cluster.
+
+    Not at all if it is short, or too long, or if its elements cannot be copied by the 16 bytes.
+    """
     held = REGISTERS * 4 // max(4, width)
+    if length < AHEAD or vector * width < WIDE:
+        return None
     if length <= RESIDENT * held:
         return RESIDENT, 1
     # Blocks of a cluster wait for one another: better two on a processor.
     threads = max(RESIDENT // 2, length // (CLUSTER * held))
-    return threads, length // (threads * held)
+    return (threads, length // (threads * held)) if threads <= RESIDENT and target.clusters else None
 
 
 def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Windows]) -> Layout:
@@ -349,10 +354,8 @@ def choose(kernel: Kernel, target: Target, facts: Facts, windows: Mapping[Op, Wi
     shares = None
     if width == 2 and vector > 1 and kept and RESIDENT * limit < bounded <= 2 * RESIDENT * limit:
         limit *= 2  # two elements a register, see runs.py
-    elif kept and len(order) == 1 and bounded >= AHEAD and vector * width >= WIDE:
-        shares = spread(bounded, width)
-        if shares[0] > RESIDENT or (shares[1] > 1 and not target.clusters):
-            shares = None
+    elif kept and len(order) == 1:
+        shares = spread(bounded, width, vector, target)
     if not walked and _cost_of_doubles(kernel) >= HEAVY:
         # Short trips: several blocks then share a processor, some computing while others load.
         limit, streaming = goal, COMPUTING
