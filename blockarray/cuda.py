@@ -129,14 +129,12 @@ class CudaLaunch(Arguments):
         super().__init__(step)
         self.device = device
         self.code = code_for(step.key, step.kernel, device)
-        #: Blocks to launch: as many as the grid has programs, unless the compiler wants another number of them.
+        #: Programs to launch: the grid's, unless the compiler wants another number of them.
         self.programs = step.programs
         self.maps: TensorMaps | None = None
         if step.programs and self.code.function is not None:
             header = self.code.function.header
             self.programs = header.get("programs", step.programs)
-            if header.get("resident"):
-                self.programs = min(self.programs, device.multiprocessors)
             if "maps" in header:
                 self.maps = TensorMaps(header["maps"], self.block, self.nbytes)
         #: Slots of memory that was there before, and of all that it writes to.

@@ -71,8 +71,8 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], bytes]:
 
     The header holds ``threads`` of a block, how many blocks of a ``cluster`` run a program, bytes of dynamic ``shared``
     memory, ``workspace`` as bytes in all and bytes a program, whether it must be zeroed, ``programs`` if another number
-    of them must be launched than the kernel has, how many blocks of a processor go through all programs (``resident``; 0:
-    there is a block or cluster a program), the tensor ``maps`` that follow the arguments (``dtype``, box, and the slots
+    of them must be launched than the kernel has, how many blocks of a processor go through all programs (``resident``;
+    0: each program has its own), the tensor ``maps`` that follow the arguments (``dtype``, box, and the slots
     of their pointer, sizes and strides, innermost first), and ``format``: "cubin", with ``registers`` of a thread and
     ``spills`` in bytes, or "ptx".
     """

@@ -143,11 +143,12 @@ def launch(function: Function, device: CudaDevice, address: int, nbytes: int, pr
         if not function.resident:
             raise ValueError(f"a grid of {programs} programs is too large: a GPU takes {most}")
         programs = most
+    blocks = programs * function.cluster
     context.enter()
     if pointers:
         context.check(
             driver.api.cuLaunchKernel(
-                handle, programs, 1, 1, function.threads, 1, 1, function.shared, context.stream, pointers, 0
+                handle, blocks, 1, 1, function.threads, 1, 1, function.shared, context.stream, pointers, 0
             )
         )
         return
@@ -155,7 +156,6 @@ def launch(function: Function, device: CudaDevice, address: int, nbytes: int, pr
     words = extra.words
     words[1] = address
     words[5] = nbytes
-    blocks = programs * function.cluster
     result = driver.api.cuLaunchKernel(
         handle, blocks, 1, 1, function.threads, 1, 1, function.shared, context.stream, 0, extra.address
     )

@@ -57,7 +57,9 @@ class Launch:
         programs = self.header.get("programs", self.programs)
         if self.header["resident"]:
             # Whether they are all resident at once or not, they go through all programs.
-            programs = min(programs, 2)
+            attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+            processors = call(driver.cuDeviceGetAttribute, attribute, call(driver.cuCtxGetDevice))
+            programs = min(programs, max(1, processors * self.header["resident"] // self.header["cluster"]))
         self.blocks = programs * self.header["cluster"]
         aligned = case.kernel.attrs["aligned"]
         self.memory: list[tuple[int, int, np.ndarray]] = []
