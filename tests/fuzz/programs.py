@@ -118,6 +118,12 @@ def cone(steps: list[Step], outputs: Iterable[int]) -> list[int]:
 
 
 # -- making -----------------------------------------------------------------------------------------------------------
+def _floor_divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """floor(x / y) where either is infinite, as the Array API standard has it; NumPy pairs // with %."""
+    q = np.floor_divide(x, y)
+    return np.where(np.isinf(x) | np.isinf(y), np.true_divide(x, y), q) if LAZY and q.dtype.kind == "f" else q
+
+
 BINARY: dict[str, tuple[str, Callable[..., Any], bool]] = {
     # rule of known.arithmetic: (text, function, whether it takes approximate operands)
     "+": ("{} + {}", np.add, True),
@@ -126,7 +132,7 @@ BINARY: dict[str, tuple[str, Callable[..., Any], bool]] = {
     "/": ("{} / {}", np.divide, True),
     "max": ("xp.maximum({}, {})", np.maximum, True),
     "min": ("xp.minimum({}, {})", np.minimum, True),
-    "//": ("{} // {}", np.floor_divide, False),
+    "//": ("{} // {}", _floor_divide, False),
     "%": ("{} % {}", np.remainder, False),
     "==": ("{} == {}", np.equal, False),
     "!=": ("{} != {}", np.not_equal, False),
