@@ -33,7 +33,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     own, _, extra = "\0".join(argv).partition("\0--\0") if "--" in argv else ("\0".join(argv), "", "")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suite", type=Path, metavar="PATH", help=f"a checkout; default: a clone in {CLONE}")
-    parser.add_argument("--device", default="cpu", help="where arrays live: cpu, cuda, cuda:1, ...")
+    parser.add_argument("--device", default="cpu", help="where arrays live: cpu, cuda, cuda:1, ... or cuda-fake")
     parser.add_argument("--max-examples", type=int, default=100, metavar="N", help="inputs to try in each test")
     parser.add_argument("--version", default="2025.12", help="version of the standard")
     parser.add_argument("--tiny", choices=("on", "off"), default="on", help="off: tiny arrays are compiled for, too")
@@ -83,10 +83,12 @@ def run(options: argparse.Namespace, extra: Sequence[str]) -> int:
         report = scratch / "report.xml"
         environment = dict(os.environ)
         paths = filter(None, (str(ROOT), environment.get("PYTHONPATH")))
-        device = "from blockarray.runtime.device import set_default_device as put"
+        put = f'from blockarray.runtime.device import set_default_device as put; put("{options.device}")'
+        if options.device == "cuda-fake":
+            put = "from tests import fake_gpu; fake_gpu.install(); " + put.replace("-fake", "")
         version = f'from blockarray.versions import namespace; xp = namespace("{options.version}")'
         environment |= {
-            "ARRAY_API_TESTS_MODULE": f"exec('{device}; put(\"{options.device}\"); {version}')",
+            "ARRAY_API_TESTS_MODULE": f"exec('{put}; {version}')",
             "ARRAY_API_TESTS_VERSION": options.version,
             "BLOCKARRAY_TINY": options.tiny,
             "PYTHONPATH": os.pathsep.join(paths),
