@@ -2,8 +2,8 @@
 
 `__array__` hands out the array's own memory, read-only.  While anybody holds it, writes to the array run at once and in
 that memory, so that the outside sees them; an expression that was recorded before keeps the old elements, which move to
-another block.  Memory that the outside may write to (an import with copy=False or by DLPack) is read only by operations that
-run at once.
+another block.  Memory that the outside may write to (an import with copy=False or by DLPack) is read only by operations
+that run at once.
 """
 
 from __future__ import annotations
