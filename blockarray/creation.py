@@ -339,7 +339,7 @@ def arange(
     if to == bool_:
         return asarray(np.arange(start, stop, step, dtype=to), device=target)
     if step == 0:
-        raise ZeroDivisionError("division by zero")
+        raise ZeroDivisionError("arange: step must not be zero")
     if all(isinstance(x, int | np.integer) for x in (start, stop, step)):
         start, stop, step = int(start), int(stop), int(step)
         n = max(-((start - stop) // step), 0)

@@ -80,6 +80,8 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> builtins.bool:
 
 def isdtype(dtype: Any, kind: Any) -> builtins.bool:
     """Whether a dtype is of a kind, such as "real floating", or one of several."""
+    if dtype is None or kind is None:
+        raise TypeError(f"isdtype: {'dtype' if dtype is None else 'kind'} must not be None")
     d = canonical(dtype)
     if isinstance(kind, tuple):
         return any(isdtype(d, k) for k in kind)

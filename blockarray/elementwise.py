@@ -156,6 +156,8 @@ def clip(
     out : Array, optional
     dtype : dtype, optional
     """
+    if (min is not None or max is not None) and (a_min is not None or a_max is not None):
+        raise ValueError("clip: the bounds are either min and max, or a_min and a_max")
     low, high = (a_min if min is None else min), (a_max if max is None else max)
     x = as_array(a) if type(a) not in SCALARS else a
     if isinstance(x, Array) and x.dtype.kind in "iu":

@@ -153,3 +153,19 @@ def test_unique_values_are_in_order() -> None:
     a = np.random.default_rng(0).integers(-50, 50, (20, 30))
     assert xp.unique_values(xp.asarray(a)).tolist() == np.unique(a).tolist()
     assert np.array_equal(xp.unique_values(xp.asarray([np.nan, 1.0, np.nan])), [1, np.nan, np.nan], equal_nan=True)
+
+
+def test_arguments_that_are_refused() -> None:
+    x = xp.ones(3)
+    nothing: Any = None
+    for call, error, what in (
+        (lambda: xp.isdtype(xp.float64, nothing), TypeError, "kind"),
+        (lambda: xp.isdtype(nothing, "real floating"), TypeError, "dtype"),
+        (lambda: xp.arange(0, 5, 0), ZeroDivisionError, "step"),
+        (lambda: xp.clip(x, 1, a_max=2), ValueError, "a_max"),
+        (lambda: xp.expand_dims(x, axis=3), IndexError, "axis 3"),
+        (lambda: xp.reshape(xp.ones((2, 3)).T, (6,), copy=False), ValueError, "copy"),
+        (lambda: xp.zeros(1, device="nowhere"), ValueError, "nowhere"),
+    ):
+        with pytest.raises(error, match=what):
+            call()
