@@ -17,13 +17,15 @@ VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", CURRENT)
 class _Earlier(ModuleType):
     """The namespace of an earlier version; equal to the others, for it is the same library's."""
 
+    def __init__(self, current: ModuleType) -> None:
+        super().__init__(current.__name__, current.__doc__)
+        vars(self).update(vars(current), _current=current)
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ModuleType) and other.__name__ == self.__name__
+        return other is self._current or (isinstance(other, _Earlier) and other._current is self._current)
 
     def __hash__(self) -> int:
-        import blockarray
-
-        return hash(blockarray)
+        return hash(self._current)
 
 
 class _EarlierInfo(Info):
@@ -61,9 +63,8 @@ def namespace(version: str) -> Any:
         raise ValueError(f"api_version {version!r} is not supported; these are: {', '.join(VERSIONS)}")
     if version == CURRENT:
         return blockarray
-    earlier = _Earlier("blockarray", blockarray.__doc__)
+    earlier = _Earlier(blockarray)
     vars(earlier).update(
-        vars(blockarray),
         __array_api_version__=version,
         __array_namespace_info__=_EarlierInfo,
         meshgrid=_listing(blockarray.meshgrid),
