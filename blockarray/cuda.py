@@ -38,7 +38,7 @@ def put(value: np.ndarray, device: CudaDevice) -> Buffer:
             _mirrors[target] = np.frombuffer(value.tobytes(), np.uint8)
             _known.add(target)
         if profiler.active:
-            profiler.note(f"copy to {device}", perf_counter() - started, value.nbytes, 0)
+            profiler.note(f"copy to {device}", perf_counter() - started, value.nbytes, 0, kind="copy")
     return target
 
 
@@ -114,7 +114,7 @@ def download(
     elements = np.empty(count, dtype)
     copies.copy_to_host(buffer, low * dtype.itemsize, elements.view(np.uint8))
     if profiler.active:
-        profiler.note(f"copy from {buffer.device}", perf_counter() - started, elements.nbytes, 0)
+        profiler.note(f"copy from {buffer.device}", perf_counter() - started, elements.nbytes, 0, kind="copy")
     checks.settle(waiting)
     checks.raise_for(buffer)
     return np.ndarray(shape, dtype, elements, (offset - low) * dtype.itemsize, steps)

@@ -47,7 +47,7 @@ def at_once(name: str, function: Callable[..., Any], arrays: Sequence[Array], *s
     result = function(*values, *static)
     if profiler.active:
         moved = sum(v.nbytes for v in values) + _nbytes(result)
-        profiler.note(name, perf_counter() - started, moved, 1)
+        profiler.note(name, perf_counter() - started, moved, 1, kind="library call")
     return to_arrays(result, device)
 
 

@@ -217,7 +217,7 @@ class Call:
             raise AssertionError(f"{step.name} gave shape {value.shape}, not {step.shape}")
         if profiler.active:
             moved = value.nbytes + sum(a.nbytes for a in arrays)
-            profiler.note(step.name, perf_counter() - started, moved, 1)
+            profiler.note(step.name, perf_counter() - started, moved, 1, kind="library call")
         memory[step.slot] = self.write(value)
         base[step.slot] = memory[step.slot].address
         for slot in step.frees:

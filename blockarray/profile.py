@@ -17,7 +17,8 @@ class Profile:
     kernels : list of Launch
         Each launch of a kernel and each library call, in order: `name`, `seconds` (a GPU's are of its own clock; to
         look at them is to wait for it), `bytes` that it has to read and write, `programs` of its grid, `gbps` (1e9
-        bytes a second), and `kernels`, of how many it is made (sorting on a GPU takes several).
+        bytes a second), `kernels`, of how many it is made (sorting on a GPU takes several), and `kind`: "kernel",
+        "routine", "library call", "cuSOLVER", "cuFFT" or "interpreted".
     launches : int
         How many kernels and library calls that were: as many as a GPU's profiler counts.
     copies : list of Launch

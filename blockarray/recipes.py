@@ -39,7 +39,7 @@ def queue(name: str, routine: Routine, device: CudaDevice, addresses: dict[str, 
     if before is not None:
         after = streams.Event(device, timing=True).record()
         programs = [step.programs for step in routine.launches if step.programs]
-        profiler.note(name, lambda: before.elapsed(after), nbytes, sum(programs), len(programs))
+        profiler.note(name, lambda: before.elapsed(after), nbytes, sum(programs), len(programs), "routine")
 
 
 class Recipe(NamedTuple):

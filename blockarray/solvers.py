@@ -70,7 +70,7 @@ class _Call:
             if before is not None:
                 after = streams.Event(self.device, timing=True).record()
                 nbytes = sum([m.nbytes for m in self.results])
-                profiler.note(self.name, lambda: before.elapsed(after), nbytes, self.count)
+                profiler.note(self.name, lambda: before.elapsed(after), nbytes, self.count, kind="cuSOLVER")
         if checks.suspects:
             checks.spread(None, self.sources, self.results)
 

@@ -77,7 +77,8 @@ def run(nodes: list[Expr], roots: Sequence[Expr], device: Device) -> None:
             wanted += [nodes[i] for i in shared if refs(nodes[i]) - readers[id(nodes[i])] > 3]
     if profiler.active:
         leaves = {x for node in nodes for x in node.inputs if not x.inputs}
-        profiler.note("interpreted", perf_counter() - started, sum([x.nbytes for x in (*leaves, *roots)]), 1)
+        nbytes = sum([x.nbytes for x in (*leaves, *roots)])
+        profiler.note("interpreted", perf_counter() - started, nbytes, 1, kind="interpreted")
     for node in wanted:
         value = values[node]
         shared = value.base is not None or node.op is HOST or type(value) is not np.ndarray

@@ -105,7 +105,7 @@ class Transform:
         )  # fmt: skip
         if before is not None:
             after = streams.Event(self.device, timing=True).record()
-            profiler.note(self.name, lambda: before.elapsed(after), x.nbytes + result.nbytes, 1)
+            profiler.note(self.name, lambda: before.elapsed(after), x.nbytes + result.nbytes, 1, kind="cuFFT")
         if checks.suspects:
             checks.spread(None, [memory], [result])
         return moveaxis(Array(buffer(result, tuple(shape), to, device=self.device)), last, tuple(axes))

@@ -30,6 +30,9 @@ class Launch(NamedTuple):
         Size of its grid; 0 for a copy.
     kernels : int
         Of how many kernels it is made, one after the other: sorting on a GPU takes several.
+    kind : str
+        "kernel"; "routine" where a GPU sorts, searches or selects; "library call" for NumPy's functions, "cuSOLVER",
+        "cuFFT"; "interpreted" for tiny arrays; "copy" between the host and a GPU.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Launch(NamedTuple):
     bytes: int
     programs: int
     kernels: int = 1
+    kind: str = "kernel"
 
     @property
     def gbps(self) -> float:
@@ -59,9 +63,16 @@ class Summary(NamedTuple):
 active: list[list[Launch]] = []
 
 
-def note(name: str, seconds: float | Callable[[], float], nbytes: int, programs: int, kernels: int = 1) -> None:
+def note(
+    name: str,
+    seconds: float | Callable[[], float],
+    nbytes: int,
+    programs: int,
+    kernels: int = 1,
+    kind: str = "kernel",
+) -> None:
     """Add a launch to the open records; where the time is not known yet, with a function that waits for it."""
-    launch = Launch(name, seconds, nbytes, programs, kernels)  # type: ignore[arg-type]
+    launch = Launch(name, seconds, nbytes, programs, kernels, kind)  # type: ignore[arg-type]
     for launches in tuple(active):
         launches.append(launch)
 
