@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     # Tests are about compiled code, and their arrays are small.
-    os.environ["BLOCKARRAY_TINY"] = config.getoption("--tiny")
+    os.environ["BLOCKARRAY_TINY"] = str(config.getoption("--tiny"))
     device = str(config.getoption("--device"))
     fake = device in _FAKES
     # For the interpreters that tests start, too; these have no fake.

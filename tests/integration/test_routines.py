@@ -180,7 +180,7 @@ def test_weights(device: Any) -> None:
     for v, options in ((w[::-1], {}), (n, {"density": True}), (w.astype("f4"), {"bins": 3, "range": (0.2, 0.7)})):
         v = np.nan_to_num(v)
         counts, edges = xp.histogram(xp.asarray(y, device=device), weights=xp.asarray(v, device=device), **options)
-        want = np.histogram(y, weights=v, **options)
+        want: Any = np.histogram(y, weights=v, **options)  # pyright: ignore[reportArgumentType, reportCallIssue]
         assert counts.dtype == want[0].dtype
         np.testing.assert_allclose(counts, want[0], 1e-5, 1e-5)
         assert_same(edges, want[1])

@@ -62,7 +62,7 @@ def wait(e: Emulator, operands: list[np.ndarray], mask: np.ndarray) -> np.ndarra
     """Those of the threads whose barrier's phase is over."""
     address, parity = operands
     done = np.zeros(e.count, np.bool_)
-    for who in np.flatnonzero(mask):
+    for who in np.flatnonzero(mask).tolist():
         done[who] = e.barriers[who // e.threads, int(address[who])].phases & 1 != parity[who]
     return done
 
@@ -112,7 +112,7 @@ def _copy(e: Emulator, text: str, operands: list[int], program: int) -> None:
     assert here % 1024 == 0, "a panel that the swizzle does not fit"
     addresses, inside = map_.addresses(place)
     memory, shared = e.memory.bytes.view(np.uint16), e.shared[program].view(np.uint16)
-    rows, columns = np.indices(inside.shape)
+    rows, columns = np.arange(inside.shape[0])[:, None], np.arange(inside.shape[1])[None]
     places = _swizzled(here + rows * 128 + columns * 2) // 2
     used = addresses[inside]
     assert e.memory.allowed[used].all(), "out of bounds"
