@@ -279,6 +279,10 @@ def _advanced(a: array.Array, key: tuple[Any, ...]) -> Advanced:
         # As in NumPy, indices that are broadcast away may be anything.
         for index, axis in known:
             _check(index, axis, shape[axis])
+        if 0 in window.shape:
+            # The result is empty: no kernel will look at the indices.
+            for w, index in arrays:
+                _check(export.host(index), w, window.shape[w])
         if any(window.shape[w] == 0 for w, _ in arrays):
             raise IndexError("index out of bounds for an axis of size 0")
     first, last = fancy.index(True), len(fancy) - 1 - fancy[::-1].index(True)
