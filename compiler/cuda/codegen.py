@@ -17,15 +17,29 @@ from math import prod
 from typing import Any, NamedTuple
 
 from .. import dtypes, ops
-from ..ir import GridAxis, Kernel, Op, Value
+from ..ir import Kernel, Op, Value
 from ..llvm import math
 from ..llvm.convert import Register, constant, convert, from_memory, memory_type, register_type
 from ..llvm.floats import Real
 from ..llvm.lanes import Lanes
 from ..llvm.text import Text, V
-from . import ahead, doubles, layout, lookback, reduction, runs, scan, scatter, singles, staging, windows
-from .layout import Facts, is_const
-from .memory import GLOBAL, REMOTE, SHARED, at, both, combine, i32, i64, join, load, parts, round_bfloat, select, store
+from . import (
+    accesses,
+    ahead,
+    doubles,
+    grid,
+    layout,
+    lookback,
+    reduction,
+    runs,
+    scan,
+    scatter,
+    singles,
+    staging,
+    windows,
+)
+from .layout import Facts, Point, is_const
+from .memory import GLOBAL, REMOTE, SHARED, at, both, i32, i64, join, parts, round_bfloat
 from .target import Target
 from .together import Ways, together
 
@@ -35,8 +49,6 @@ LOADS = frozenset(("load_view", "load_ptr"))
 #: Registers that a thread may have, and those that it needs in any case.
 MOST_REGISTERS, FEW = 128, 28
 
-#: Register numbers by dim.
-Point = Mapping[str, int]
 Key = tuple[Value, tuple[int, ...]]
 
 
@@ -92,6 +104,13 @@ class Codegen:
         self.globals: list[str] = []
         #: Elements and other derived values that may be read here: innermost scope last.
         self.scopes: list[dict[object, Any]] = [{}]
+        #: The thread's number in the block, and in the cluster; its first position in each dim.
+        self.thread = self.tid = i32(0)
+        self.first: dict[str, V] = {}
+        #: The program's number, its place on each grid axis, and the extents of its tile.
+        self.program = i32(0)
+        self.places: list[V] = []
+        self.extents: dict[str, V] = {}
         #: Position at which the present trip of a looped dim starts.
         self.base: dict[str, V] = {}
         #: Whether the code being written is for programs at whose end no vector is cut.
@@ -124,12 +143,12 @@ class Codegen:
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Code:
         self._parameters()
-        program = self._threads()
+        program = grid.threads(self)
         if self.ahead.areas:
-            self._walk(program)
+            grid.walk(self, program)
         else:
-            self._place(program)
-            self._versions()
+            grid.place(self, program)
+            self.versions()
         self.t.line("ret void")
         params = ", ".join(f"{ty} %{name}" for name, ty in self._signature)
         threads, blocks, cluster = self.layout.threads, self.layout.blocks, self.layout.cluster
@@ -165,102 +184,7 @@ class Codegen:
                 pieces.append(t.cast("bitcast", bits, elem))
             self.define((p, ()), from_memory(t, join(pieces), dtype))
 
-    def _threads(self) -> V:
-        """Find the thread's number and first positions; gives the number of the block's first program."""
-        t = self.t
-        self.thread = self.tid = self._special("tid.x")
-        if self.layout.cluster > 1:
-            self.cluster_barrier("arrive.relaxed")
-            # The thread's number in the cluster.
-            before = t.bin("mul", self._special("cluster.ctarank"), i32(self.layout.threads))
-            self.tid = t.bin("or", before, self.tid)
-            linear = self._special("clusterid.x")
-        elif self.goes_on:
-            linear = lookback.ticket(self)
-        else:
-            linear = self._special("ctaid.x")
-        #: The thread's first position in each dim.
-        self.first: dict[str, V] = {}
-        for name, split in self.layout.splits.items():
-            number = self.tid
-            if split.shift:
-                number = t.bin("lshr", number, i32(split.shift))
-            number = t.bin("and", number, i32(split.threads - 1))
-            self.first[name] = t.bin("mul", number, i32(split.vector)) if split.vector > 1 else number
-        return linear
-
-    def _place(self, linear: V) -> None:
-        """Find a program's place on each grid axis, and the extents of its tile."""
-        t, kernel = self.t, self.kernel
-        self.program = linear
-        places: list[V] = []
-        for number in reversed(range(len(kernel.grid))):
-            axis = kernel.grid[number]
-            if number == 0:
-                places.append(linear)
-                break
-            count = self._count(axis)
-            places.append(t.bin("urem", linear, count))
-            linear = t.bin("udiv", linear, count)
-        self.places = [t.cast("zext", p, "i64") for p in reversed(places)]
-        self.extents: dict[str, V] = {}
-        for name, dim in kernel.dims.items():
-            size = self.integer(dim.size)
-            if dim.block is not None:
-                left = t.bin("sub", size, self.start(name))
-                size = t.call("llvm.smin.i64", "i64", [i64(dim.block), left])
-            self.extents[name] = size
-
-    def _count(self, axis: GridAxis) -> V:
-        """Programs along a grid axis."""
-        t, size = self.t, self.integer(axis.size)
-        if axis.block != 1:
-            size = t.bin("udiv", t.bin("add", size, i64(axis.block - 1)), i64(axis.block))
-        return t.cast("trunc", size, "i32")
-
-    def _walk(self, program: V) -> None:
-        """The body for one program after another, which is loaded while the one before it is computed."""
-        t = self.t
-        total = i32(1)
-        for axis in self.kernel.grid:
-            total = t.bin("mul", total, self._count(axis))
-        step = self._special("nclusterid.x" if self.layout.cluster > 1 else "nctaid.x")
-        self.meet()
-        with self.scope():
-            self._place(program)
-            self.ahead.start()
-        cell = self.alloca("i32")
-        t.line(f"store {program}, {cell}")
-        head, body, load_, loaded, done = (t.new_label(k) for k in ("head", "program", "ahead", "loaded", "done"))
-        t.br(head)
-        t.label(head)
-        program = t.op(f"load i32, {cell}", "i32")
-        t.br_if(t.cmp("ult", program, total), body, done)
-        t.label(body)
-        behind = t.bin("add", program, step)
-        barriers, self.reused = self.barriers, False
-        with self.scope():
-            self.ahead.finish()
-            t.br_if(t.cmp("ult", behind, total), load_, loaded)
-            t.label(load_)
-            with self.scope():
-                self._place(behind)
-                self.ahead.start()
-            t.br(loaded)
-            t.label(loaded)
-            self._place(program)
-            self._versions()
-        if self.reused or self.barriers - barriers < 2:
-            # Else all have read an exchange when the next program's is written: another one is between.
-            self.barrier()
-        t.line(f"store {behind}, {cell}")
-        t.br(head)
-        t.label(done)
-
-    def _special(self, name: str) -> V:
-        return self.t.call(f"llvm.nvvm.read.ptx.sreg.{name}", "i32", [], "nounwind memory(none)")
-
-    def _versions(self) -> None:
+    def versions(self) -> None:
         """The body, and another one for programs at whose end a vector is cut, if that may be."""
         t = self.t
         cuts: V | None = None
@@ -401,7 +325,7 @@ class Codegen:
             for r in across:
                 r.update(list(self.points(r.extents)))
             for op in effects:
-                self.effect(op, list(self.points(self.loop_extents(op))))
+                accesses.effect(self, op, list(self.points(self.loop_extents(op))))
         reduction.finish(self, across)
 
     def _reduced(self, op: Op) -> set[str]:
@@ -586,10 +510,10 @@ class Codegen:
             case "load_view" if op in self.windows:
                 reg = windows.element(self, op, point)
             case "load_view":
-                self._load_view(op, point)
+                accesses.load_view(self, op, point)
                 return
             case "load_ptr":
-                reg = self._load_ptr(op, point)
+                reg = accesses.load_ptr(self, op, point)
             case _:
                 args = [self.get(v, point) for v in op.operands]
                 reg = self.combine(op.name, args, [v.type.dtype for v in op.operands], dtype)
@@ -709,97 +633,6 @@ class Codegen:
         if lane is None or not self.whole_vectors(lane, self.layout.splits[lane].vector):
             return 1
         return min(max(1, self.facts.width(op, lane)), self.layout.splits[lane].vector)
-
-    def _load_view(self, op: Op, point: Point) -> None:
-        t, value = self.t, op.result
-        extents, width = value.type.extents, self.width(op)
-        # Along a stride of 0 all registers hold the same.
-        strides = layout.view(op)[2]
-        origin = {str(e): 0 if is_const(s, 0) else point[str(e)] for e, s in zip(extents, strides, strict=True)}
-        if width > 1:
-            origin[str(self.layout.lane)] -= origin[str(self.layout.lane)] % width
-        key = ("loaded", op, *origin.values())
-        found = self.lookup(key)
-        if found is None:
-            values = load(t, self.address(op, origin), value.type.dtype, width, self.mask(extents, origin))
-            for k, reg in enumerate(values):
-                there = {**point, str(self.layout.lane): origin[str(self.layout.lane)] + k} if width > 1 else point
-                self.define(self.key(value, there), reg)
-            self.define(key, values[0])
-        elif width == 1:
-            self.define(self.key(value, point), found)
-        else:
-            raise AssertionError("a vector is loaded once")
-
-    def _load_ptr(self, op: Op, point: Point) -> Register:
-        t, dtype = self.t, op.result.type.dtype
-        pointer, index, *masks = op.operands
-        inside = self.mask(op.result.type.extents, point)
-        given = parts(self.get(masks[0], point))[0] if masks else None
-        ptr = at(t, self.integer(pointer), t.bin("mul", self.integer_at(index, point), i64(dtypes.SIZE[dtype])))
-        found = load(t, ptr, dtype, 1, both(t, inside, given))[0]
-        if given is not None:
-            found = select(t, given, found, constant(t, op.attrs.get("other", 0), dtype))
-        return found
-
-    def effect(self, op: Op, points: Sequence[dict[str, int]]) -> None:
-        """Emit a store or check of a tile's elements at some points, whole vectors of them."""
-        match op.name:
-            case "store_view":
-                self._store_view(op, points)
-            case "store_ptr":
-                self._store_ptr(op, points)
-            case _:
-                self._check(op, points)
-
-    def _store_view(self, op: Op, points: Sequence[dict[str, int]]) -> None:
-        value, extents = op.operands[0], op.operands[0].type.extents
-        if staging.is_crossing(self, op):
-            staging.store_tile(self, op)
-            return
-        writer, lane, width = self.writer(extents), str(self.layout.lane), self.width(op)
-        if writer is not None and "overwritten" in self.kernel.attrs:
-            # The others that hold these elements may not have read what was there.
-            self.barrier()
-        for point in points:
-            if width > 1 and point[lane] % width:
-                continue
-            run = [{**point, lane: point[lane] + k} for k in range(width)] if width > 1 else [point]
-            mask = both(self.t, self.mask(extents, point), writer)
-            store(self.t, [self.get(value, p) for p in run], self.address(op, point), value.type.dtype, mask)
-
-    def _store_ptr(self, op: Op, points: Sequence[dict[str, int]]) -> None:
-        if self.serial:
-            scatter.emit(self, op)
-            return
-        t, (value, pointer, index) = self.t, op.operands[:3]
-        extents, dtype = index.type.extents, value.type.dtype
-        for point in points:
-            mask = both(t, self.mask(extents, point), self.writer(extents))
-            if len(op.operands) > 3:
-                mask = both(t, mask, parts(self.get(op.operands[3], point))[0])
-            where = self.integer_at(index, point)
-            ptr = at(t, self.integer(pointer), t.bin("mul", where, i64(dtypes.SIZE[dtype])))
-            element = self.get(value, point)
-            if "combine" in op.attrs:
-                combine(t, op.attrs["combine"], element, ptr, dtype, mask)
-            else:
-                store(t, [element], ptr, dtype, mask)
-
-    def _check(self, op: Op, points: Sequence[dict[str, int]]) -> None:
-        """Record the check's number if it fails anywhere."""
-        if self.errors is None:
-            return
-        t, ok = self.t, op.operands[0]
-        failed: V | None = None
-        for point in points:
-            (good,) = parts(self.get(ok, point))
-            bad = t.bin("xor", good, V("true", "i1"))
-            mask = self.mask(ok.type.extents, point)
-            bad = bad if mask is None else t.bin("and", bad, mask)
-            failed = bad if failed is None else t.bin("or", failed, bad)
-        assert failed is not None
-        store(t, [i64(self.checks[op])], self.integer(self.errors), "i64", failed)
 
     # -- loops --------------------------------------------------------------------------------------------------------
     def alloca(self, ty: str) -> V:

@@ -50,6 +50,8 @@ GOAL = 64
 CLUSTER = 8
 AHEAD = 1 << 15
 ACROSS = frozenset(("reduce", "argreduce", "scan"))
+#: Register numbers by dim.
+Point = Mapping[str, int]
 VIEWS = frozenset(("load_view", "store_view"))
 
 

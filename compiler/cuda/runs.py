@@ -13,6 +13,7 @@ from .. import dtypes, ops
 from ..ir import Op, Value
 from ..llvm.convert import Register, from_memory, memory_type, to_memory
 from ..llvm.text import Text, V, element
+from . import accesses
 from .layout import REGISTERS
 from .memory import parts
 
@@ -57,7 +58,7 @@ def run_strip(code: Codegen, roots: list[Op], across: Sequence[Reduction], effec
             # Unrounded values beside the rounded ones would take registers.
             code.t.unrounded.clear()
             for op in effects:
-                code.effect(op, run)
+                accesses.effect(code, op, run)
             packed = [(op.result, point, p) for op in kept for point, p in _pack(code, op.result, run)]
         for value, point, p in packed:
             code.define(code.key(value, point), p)

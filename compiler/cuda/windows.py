@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir import Kernel, Op, Value
 from ..llvm.text import V
-from .layout import Facts, is_const, view
+from .layout import Facts, Point, is_const, view
 from .memory import load
 
 if TYPE_CHECKING:
-    from .codegen import Codegen, Point
+    from .codegen import Codegen
 
 #: Coefficients by products of values, each sorted.
 Polynomial = dict[tuple[Value, ...], int]
