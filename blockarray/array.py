@@ -102,7 +102,7 @@ def binary_method(name: str, reflected: bool = False) -> Callable[[Any, Any], An
             return NotImplemented
         result = elementwise(op, other, self) if reflected else elementwise(op, self, other)
         if kind is Array:
-            if other.dtype is dtype:
+            if other.dtype is dtype and not reflected:
                 inputs, out = resolve(op, dtype, dtype)
                 if inputs == (dtype, dtype):
                     same[dtype] = out

@@ -24,7 +24,11 @@ def _transformed(name: str, x: Any, *arguments: Any) -> Array:
     gpu = place(f"fft.{name}", a)
     if gpu is not None and a.ndim:
         return getattr(transforms, name)(transforms.Transform(f"fft.{name}", gpu), a, *arguments)
-    return at_once(f"fft.{name}", getattr(np.fft, name), (a,), *arguments)
+    function = getattr(np.fft, name)
+    if not a.size:
+        # NumPy's transforms to real elements give what is in memory beside an operand without elements.
+        return at_once(f"fft.{name}", lambda v, *rest: np.zeros_like(function(v, *rest)), (a,), *arguments)
+    return at_once(f"fft.{name}", function, (a,), *arguments)
 
 
 def _one(name: str) -> Any:
