@@ -46,6 +46,18 @@ def test_real(name: str, dtype: Any, size: str) -> None:
         check(np.array([value]), np.array([expected], dtype), False, what)
 
 
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_power_of_one_half(dtype: Any, size: str) -> None:
+    # A number for an exponent has code of its own.
+    x = np.array([-np.inf, -0.0, 0.0, 4.0, -1.0, np.inf, np.nan], dtype)
+    expected = np.array([np.inf, 0.0, 0.0, 2.0, np.nan, np.inf, np.nan], dtype)
+    for power in (xp.pow, lambda x, y: x**y):
+        for half in (0.5, xp.asarray(0.5, dtype=x.dtype)):
+            got = np.asarray(power(xp.asarray(np.tile(x, SIZES[size])), half))[: x.size]
+            check(got, expected, False, f"{power} of {x}")
+
+
 def complex_cases(name: str) -> list[tuple[complex, list[str]]]:
     """Numbers, and the two parts of the function's value there as the table spells them."""
     found = []

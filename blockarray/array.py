@@ -164,7 +164,7 @@ def power(x: Array, exponent: Any) -> Any:
         inexact = x.dtype.kind in "fcV"
         if exponent == 2 and (inexact or kind is int):
             return _square(x)
-        if inexact and exponent == 0.5:
+        if x.dtype.kind == "c" and exponent == 0.5:
             return _sqrt(x)
         if inexact and exponent == -1:
             return _reciprocal(x)

@@ -80,6 +80,12 @@ def _floor_divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def _power(base: np.ndarray, exponent: np.ndarray) -> np.ndarray:
     """For integers with negative exponents, the exact power truncated (0 for a base of 0)."""
+    if base.dtype.kind == "f":
+        result, half = np.power(base, exponent), exponent == 0.5
+        if not half.any():
+            return result
+        # NumPy may take the root, which is -0 of -0 and NaN of minus infinity.
+        return np.where(half, np.where(np.isneginf(base), base.dtype.type(np.inf), result + base.dtype.type(0)), result)
     negative = exponent < 0
     if base.dtype.kind not in "iu" or not negative.any():
         return np.power(base, exponent)

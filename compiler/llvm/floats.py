@@ -211,7 +211,7 @@ def _power(m: Real, a: Lanes, b: Lanes) -> Lanes:
     known: dict[float, Callable[[], Lanes]] = {
         1.0: lambda: a,
         -1.0: lambda: 1 / a,
-        0.5: lambda: a.call("sqrt"),
+        0.5: lambda: (a == -math.inf).where(math.inf, (a + 0.0).call("sqrt")),
         2.0: lambda: a * a,
         3.0: lambda: a * a * a,
         4.0: lambda: (a * a) * (a * a),
