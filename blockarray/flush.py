@@ -151,18 +151,17 @@ def _aligned(graph: Graph, device: Device) -> tuple[frozenset[int], frozenset[in
     beside = {i for i, k, _ in graph.shifted if i != k}
     origins = {k for _, k, _ in graph.shifted}
     for i, node in enumerate(graph.nodes):
-        if i in beside:
+        if i in beside or (node.op is not BUFFER and node.op is not UPDATE):
             continue
-        if node.op is BUFFER:
-            buffer, offset, _ = node.attrs
-            start = buffer.address if buffer.device is device else 0
-            size = node.dtype.itemsize
-            if not (start + offset * size) % _ALIGNMENT:
-                found.append(i)
-            elif i in origins and not (start + offset * size) % (2 * size):
-                even.append(i)
-        elif node.op is UPDATE and not node.attrs[0] * node.dtype.itemsize % _ALIGNMENT:
+        # Memory of our own begins at such a multiple, what others share with us may not.
+        leaf, offset = (node, node.attrs[1]) if node.op is BUFFER else (node.inputs[0], node.attrs[0])
+        buffer = leaf.attrs[0] if leaf.op is BUFFER else None
+        start = buffer.address if buffer is not None and buffer.device is device else 0
+        start += offset * node.dtype.itemsize
+        if not start % _ALIGNMENT:
             found.append(i)
+        elif i in origins and not start % (2 * node.dtype.itemsize):
+            even.append(i)
     return frozenset(found), frozenset(even)
 
 

@@ -347,6 +347,19 @@ class Foreign:
             self.__dlpack__, self.__dlpack_device__ = base.__dlpack__, base.__dlpack_device__
 
 
+def test_shared_memory_begins_anywhere(gpu: Any) -> None:
+    x = xp.zeros(4100, dtype=xp.float32, device=gpu)
+    foreign = Foreign(x, True)
+    address, readonly = foreign.__cuda_array_interface__["data"]
+    foreign.__cuda_array_interface__ |= {"data": (address + 4, readonly), "shape": (4096,)}
+    y = xp.asarray(foreign, copy=False)
+    value = xp.arange(4096, dtype=xp.float32, device=gpu)
+    y[...] = value
+    assert x[1:-3].tolist() == value.tolist()
+    y[4:1028] = value[:1024]
+    assert x[5:1029].tolist() == value[:1024].tolist() and x[0] == x[-1] == 0
+
+
 @pytest.mark.parametrize("interface", [False, True])
 @pytest.mark.parametrize("window", ["whole", "strided", "transposed", "reversed", "element"])
 def test_memory_is_shared(interface: bool, window: str, gpu: Any) -> None:
