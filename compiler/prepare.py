@@ -208,9 +208,9 @@ class _Preparation:
         if 1 in (m, n, k) or m * n * k <= SMALL_PRODUCT:
             return self._sum_of_products(node, a, b, (*batch, m, n, k))
         a, b = _walkable(a), _walkable(b)
-        if self.policy.pitch and dtypes.name(node.dtype) in ("f16", "bf16") and min(m, n, k) >= WIDE_PRODUCT:
-            a, b = (_pitched(x, self.policy.pitch // x.dtype.itemsize) for x in (a, b))
         if self.policy.pitch and dtypes.name(node.dtype) in ("f16", "bf16"):
+            if min(m, n, k) >= WIDE_PRODUCT:
+                a, b = (_pitched(x, self.policy.pitch // x.dtype.itemsize) for x in (a, b))
             parts = self._parts(node.shape, k)
             if parts > 1:
                 return self._product_in_parts(node, a, b, parts)

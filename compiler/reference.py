@@ -137,12 +137,16 @@ def _gather(node: Expr, inputs: list[np.ndarray]) -> np.ndarray:
     return np.asarray(x[tuple(index)])
 
 
+#: Scatters that join what is written to what is there.
+_COMBINED = {"add": np.add, "maximum": np.maximum}
+
+
 def _scatter(node: Expr, inputs: list[np.ndarray]) -> np.ndarray:
     base, value, *index = inputs
     _check(index, base.shape)
     result = base.copy(order="C")
-    if node.attrs == "add":
-        np.add.at(result, tuple(index), value)
+    if node.attrs in _COMBINED:
+        _COMBINED[node.attrs].at(result, tuple(index), value)
     else:
         result[tuple(index)] = value
     return result

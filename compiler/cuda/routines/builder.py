@@ -202,9 +202,6 @@ class Builder(Text):
     def ballot(self, p: V) -> V:
         return self.call("llvm.nvvm.vote.ballot.sync", "i32", [FULL, p], "convergent")
 
-    def shuffle_from(self, v: V, lane: V) -> V:
-        return self._shuffle("idx", v, lane, 31)
-
     def shuffle_up(self, v: V, distance: int) -> V:
         """The value of the lane `distance` below; a lane's own where there is none."""
         return self._shuffle("up", v, V(str(distance), "i32"), 0)
