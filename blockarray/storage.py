@@ -54,7 +54,8 @@ class Window:
 
     __slots__ = ("_expr", "_storage", "_offset", "_strides", "_shape", "_readonly", "__weakref__")
 
-    #: The value, if the array has no Storage.
+    #: The value, if the array has no Storage.  Another thread may make one meanwhile, and sets this to None last: who
+    #: reads both reads this first.
     _expr: Expr | None
     _storage: Storage | None
     #: The window of the storage; `_strides` is None for the whole of it.
@@ -93,16 +94,19 @@ class Window:
 
     def _window(self) -> tuple[int, Shape]:
         """Offset and strides in the storage's elements."""
-        if self._expr is not None:
-            return 0, contiguous_strides(self._expr.shape)
+        e = self._expr
+        if e is not None:
+            return 0, contiguous_strides(e.shape)
         if self._strides is None:
             return 0, contiguous_strides(self._shape)
         return self._offset, self._strides
 
     def _region(self, offset: int, strides: Shape, shape: Shape) -> Expr:
         """The current value of a window of the storage."""
-        base = self._expr if self._storage is None else self._storage.expr
-        assert base is not None
+        base = self._expr
+        if base is None:
+            assert self._storage is not None
+            base = self._storage.expr
         return view(base, offset, strides, shape)
 
     def _view(self, offset: int, strides: Shape, shape: Shape) -> Self:
@@ -173,9 +177,11 @@ class Window:
 
         A view's storage is computed whole, so that reading it again costs nothing, unless it is large beside the view.
         """
-        storage = self._storage
-        e = self._expr if storage is None else storage.expr
-        assert e is not None
+        storage, e = None, self._expr
+        if e is None:
+            storage = self._storage
+            assert storage is not None
+            e = storage.expr
         if e.op is not BUFFER and e.op is not SCALAR:
             if self._is_small_window():
                 e = self._read()
