@@ -68,8 +68,8 @@ def evaluate(*arrays: Any) -> None:
     ----------
     *arrays : Array, or nested list, tuple or dict of them
     """
-    if len(arrays) == 1 and type(arrays[0]) is Array and arrays[0]._expr is not None:
-        flush.evaluate([arrays[0]._expr])
+    if len(arrays) == 1 and type(arrays[0]) is Array and (e := arrays[0]._expr) is not None:
+        flush.evaluate([e])
         return
     pending = []
     stack = list(arrays)

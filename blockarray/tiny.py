@@ -81,10 +81,10 @@ def run(nodes: list[Expr], roots: Sequence[Expr], device: Device) -> None:
         profiler.note("interpreted", perf_counter() - started, nbytes, 1, kind="interpreted")
     for node in wanted:
         value = values[node]
-        shared = value.base is not None or node.op is HOST or type(value) is not np.ndarray
+        aliased = value.base is not None or node.op is HOST or type(value) is not np.ndarray
         for x in node.inputs:
-            shared = shared or values.get(x) is value
-        if shared or not value.flags.c_contiguous:
+            aliased = aliased or values.get(x) is value
+        if aliased or not value.flags.c_contiguous:
             value = np.array(value, order="C")
         if isinstance(device, CudaDevice):
             node.realize(cuda.put(value, device))

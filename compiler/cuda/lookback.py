@@ -145,7 +145,7 @@ class LookBack:
         self.groups = count
         self.batches = t.bin("add", count, t.bin("lshr", count, i32(GROUP)))
         self.base = at(t, code.integer(code.workspace), TICKET)
-        if last:
+        if len(code.kernel.grid) > 1:
             values = t.bin("add", self.batches, t.bin("lshr", count, i32(2 * GROUP)))
             self.base = self._slot(t.bin("mul", t.bin("udiv", code.program, count), values))
 

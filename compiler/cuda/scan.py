@@ -64,7 +64,7 @@ class Scan:
 
     def emit(self) -> None:
         code = self.code
-        if lookback.scanned(code.kernel) is self.op:
+        if code.goes_on is self.op:
             self._go_on()
             return
         rows = list(code.points(self.others))
