@@ -278,6 +278,13 @@ _draw(
 )  # fmt: skip
 
 
+def _signed_zero(dtype: str) -> Any:
+    """What leaves the sign of a zero alone when added."""
+    if dtype in dtypes.COMPLEX:
+        return complex(-0.0, -0.0)
+    return 0 if dtype in dtypes.INTEGER or dtype == "bool" else -0.0
+
+
 def _lowest(dtype: str) -> Any:
     if dtype in dtypes.INTEGER:
         return int(np.iinfo(NUMPY[dtype]).min)
@@ -326,7 +333,7 @@ _reduction("any", "Whether any element is non-zero.", np.logical_or.reduce, "log
 _reduction("all", "Whether all elements are non-zero.", np.logical_and.reduce, "logical_and", lambda dtype: True)
 _reduction("argmin", "Position of the first smallest element, or of the first NaN.", np.argmin, "minimum", _highest)
 _reduction("argmax", "Position of the first largest element, or of the first NaN.", np.argmax, "maximum", _lowest)
-_reduction("cumsum", "Sums of the elements so far.", _accumulate(np.add.accumulate), "add", lambda dtype: 0, "scan")
+_reduction("cumsum", "Sums of the elements so far.", _accumulate(np.add.accumulate), "add", _signed_zero, "scan")
 _reduction(
     "cumprod",
     "Products of the elements so far.",

@@ -33,11 +33,7 @@ class Scan:
         assert row.combine is not None and row.identity is not None
         self.combiner = row.combine
         (self.dtype,) = state_types(op)
-        identity = row.identity(self.dtype)
-        if self.combiner == "add" and self.dtype not in dtypes.INTEGER:
-            # It leaves a zero's sign alone.
-            identity = complex(-0.0, -0.0) if self.dtype in dtypes.COMPLEX else -0.0
-        self.identity = constant(code.t, identity, self.dtype)
+        self.identity = constant(code.t, row.identity(self.dtype), self.dtype)
         self.extents = op.result.type.extents
         self.dim = str(self.extents[op.attrs["dim"]])
         self.split = code.layout.splits[self.dim]

@@ -263,3 +263,12 @@ def test_float_to_integer_casts_saturate() -> None:
             for view in (slice(None), slice(1, 4), slice(None, None, -3)):
                 got = host(xp.asarray(narrow)[view].astype(target))
                 assert got.dtype == target and got.tolist() == want[view], (source, target)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64, np.complex128])
+@pytest.mark.parametrize("n", [1, 3, 40, 3000])
+def test_running_sums_of_negative_zeros(dtype: Any, n: int) -> None:
+    a = -np.zeros((2, n), dtype)
+    for axis in (0, 1):
+        got = host(xp.cumsum(xp.asarray(a), axis=axis))
+        assert np.signbit(got.real).all() and (np.signbit(got.imag) == np.signbit(a.imag)).all()
