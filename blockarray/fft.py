@@ -13,7 +13,7 @@ from .creation import asarray
 from .dtypes import canonical
 from .host import at_once
 from .manipulation import roll
-from .operands import as_array, axis_tuple
+from .operands import as_array, axis_index
 from .solvers import place
 
 Norm = Literal["backward", "ortho", "forward"] | None
@@ -62,7 +62,8 @@ def _several(name: str, every: Sequence[int] | None = None) -> Any:
 def _shift(name: str, sign: int) -> Any:
     def function(x: Any, /, axes: int | Sequence[int] | None = None) -> Array:
         a = as_array(x)
-        shifted = axis_tuple(axes, a.ndim)
+        given = range(a.ndim) if axes is None else axes if isinstance(axes, list | tuple) else (axes,)
+        shifted = [axis_index(k, a.ndim) for k in given]  # one that comes twice is rolled twice
         return roll(a, tuple([sign * (a.shape[k] // 2) for k in shifted]), shifted)
 
     return _named(function, name, "axes : int or sequence of int, optional", norm=False)
@@ -110,11 +111,11 @@ fftshift = _shift("fftshift", 1)
 ifftshift = _shift("ifftshift", -1)
 
 
-def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Array:
+def fftfreq(n: int, /, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """Frequencies of a transform's elements."""
     return asarray(np.fft.fftfreq(n, d), canonical(dtype), device=device)
 
 
-def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Array:
+def rfftfreq(n: int, /, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """Frequencies of a real transform's elements."""
     return asarray(np.fft.rfftfreq(n, d), canonical(dtype), device=device)

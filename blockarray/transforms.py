@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache, partial
 from math import prod
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -143,12 +144,19 @@ def _shape(x: Array, s: Any, axes: Any, half: bool = False) -> tuple[list[int], 
     if s is not None:
         if len(s) != len(axes):
             raise ValueError("Shape and axes have different lengths.")
-        lengths = [have if n is None or n == -1 else int(n) for n, have in zip(s, lengths)]
-    elif half:
+        lengths = [have if n is None or n == -1 else index(n) for n, have in zip(s, lengths)]
+    elif half and lengths:
         lengths[-1] = 2 * (lengths[-1] - 1)
     for n in lengths:
         if n < 1:
             raise ValueError(f"Invalid number of FFT data points ({n}) specified.")
+    return lengths, axes
+
+
+def _some(lengths: list[int], axes: list[int]) -> tuple[list[int], list[int]]:
+    """What `_shape` found, for a transform that halves the last axis, and so needs one."""
+    if not axes:
+        raise IndexError("a transform from or to real elements needs an axis")
     return lengths, axes
 
 
@@ -163,6 +171,8 @@ def _many(run: Any, x: Array, lengths: Sequence[int], axes: Sequence[int]) -> Ar
 
 def fftn(t: Transform, x: Array, s: Any = None, axes: Any = None, norm: Any = None, forward: bool = True) -> Array:
     lengths, axes = _shape(x, s, axes)
+    if not axes:
+        return x.copy()
     result = _many(partial(t.complex, forward=forward), x, lengths, axes)
     return _scaled(result, lengths, norm, forward)
 
@@ -172,7 +182,7 @@ def ifftn(t: Transform, x: Array, s: Any = None, axes: Any = None, norm: Any = N
 
 
 def rfftn(t: Transform, x: Array, s: Any = None, axes: Any = None, norm: Any = None) -> Array:
-    lengths, axes = _shape(x, s, axes)
+    lengths, axes = _some(*_shape(x, s, axes))
     _dtype("rfft", x.dtype)
     if len(set(axes)) == len(axes):
         result = t.to_half(x, lengths, axes)
@@ -183,7 +193,7 @@ def rfftn(t: Transform, x: Array, s: Any = None, axes: Any = None, norm: Any = N
 
 
 def irfftn(t: Transform, x: Array, s: Any = None, axes: Any = None, norm: Any = None) -> Array:
-    lengths, axes = _shape(x, s, axes, half=True)
+    lengths, axes = _some(*_shape(x, s, axes, half=True))
     if len(set(axes)) < len(axes):
         x = _many(partial(t.complex, forward=False), x, lengths[:-1], axes[:-1])
         result = t.from_half(x, lengths[-1:], axes[-1:])
@@ -196,7 +206,9 @@ def _one(function: Any) -> Any:
     """A transform of one axis from that of several."""
 
     def single(t: Transform, x: Array, n: Any = None, axis: int = -1, norm: Any = None) -> Array:
-        return function(t, x, None if n is None else (n,), (axis,), norm)
+        if n is not None and index(n) < 1:  # of several axes -1 asks for the whole of one
+            raise ValueError(f"Invalid number of FFT data points ({n}) specified.")
+        return function(t, x, None if n is None else (n,), (index(axis),), norm)
 
     return single
 

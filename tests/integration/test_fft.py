@@ -106,3 +106,32 @@ def test_misaligned_operand() -> None:
     a = sample((65,), "f4")
     check("rfft", xp.asarray(a)[1:], a[1:])
     check("fft", xp.asarray(a + 0j)[1:], a[1:] + 0j)
+
+
+BAD: list[tuple[str, Any, dict[str, Any]]] = [
+    *((name, ValueError, {"n": n}) for name in ONE for n in (0, -1, -3)),
+    *((name, TypeError, {"n": n}) for name in ONE for n in (2.5, "3")),
+    *((name, TypeError, {"axis": None}) for name in ONE),
+    *((name, TypeError, {"s": (2.5, 3), "axes": (0, 1)}) for name in SEVERAL),
+    *((name, IndexError, {"axes": ()}) for name in ("rfftn", "irfftn")),
+]
+
+
+@pytest.mark.parametrize(("name", "error", "arguments"), BAD)
+def test_bad_arguments(name: str, error: Any, arguments: dict[str, Any]) -> None:
+    a = np.arange(12.0).reshape(3, 4)
+    for module, x in ((np.fft, a), (xp.fft, xp.asarray(a))):
+        with pytest.raises(error):
+            getattr(module, name)(x, **arguments)
+
+
+def test_over_no_axes_and_one_axis_twice() -> None:
+    a = sample((3, 4), "c16")
+    x = xp.asarray(a)
+    for name in ("fftn", "ifftn"):
+        check(name, x, a, axes=())
+    for name in ("fftshift", "ifftshift"):
+        for axes in ((0, 0), (1, 0, -1), (), np.int64(1)):
+            check(name, x, a, axes=axes)
+    for name in ("fftfreq", "rfftfreq"):
+        np.testing.assert_array_equal(host(getattr(xp.fft, name)(5, 0.1)), getattr(np.fft, name)(5, 0.1))
