@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from blockarray.runtime import device
-from blockarray.runtime.cuda import copies, driver, words
-from blockarray.runtime.device import CPU, CudaDevice, Device
+if TYPE_CHECKING:
+    from blockarray.runtime.device import CudaDevice
 
-from .fake import FakeDriver
+    from .fake import FakeDriver
+
+# The library is imported by the fixtures: its settings come from the environment, which the options of the run change.
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[FakeDriver]:
     """A fresh driver; `@pytest.mark.parametrize("fake", [dict(devices=2)], indirect=True)` chooses its devices."""
+    from blockarray.runtime import device
+    from blockarray.runtime.cuda import copies, driver, words
+    from blockarray.runtime.device import CPU, Device
+
+    from .fake import FakeDriver
+
     api = FakeDriver(**getattr(request, "param", {}))
     monkeypatch.setattr(driver, "api", api)
     monkeypatch.setattr(driver, "_missing", ())
@@ -38,6 +46,8 @@ def fake(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
 
 @pytest.fixture
 def gpu(fake: FakeDriver) -> CudaDevice:
+    from blockarray.runtime.device import CudaDevice, Device
+
     found = Device("cuda")
     assert isinstance(found, CudaDevice)
     return found
