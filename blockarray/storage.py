@@ -215,7 +215,7 @@ class Window:
     def dtype(self) -> np.dtype:
         """Type of the elements: a NumPy dtype."""
         e = self._expr
-        return self._storage.expr.dtype if e is None else e.dtype  # type: ignore[union-attr]
+        return self._shared.expr.dtype if e is None else e.dtype
 
     @property
     def size(self) -> int:
@@ -228,4 +228,11 @@ class Window:
     def _device(self) -> Device | None:
         """Where the value belongs; None if it is made of host values alone and not computed yet."""
         e = self._expr
-        return self._storage.expr.device if e is None else e.device  # type: ignore[union-attr]
+        return self._shared.expr.device if e is None else e.device
+
+    @property
+    def _shared(self) -> Storage:
+        """The storage of an array that has no expression of its own."""
+        storage = self._storage
+        assert storage is not None
+        return storage

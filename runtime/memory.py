@@ -12,7 +12,7 @@ import ctypes
 import itertools
 import mmap
 from bisect import bisect_right
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -190,7 +190,7 @@ def held(array: np.ndarray) -> Buffer:
     The array owns its elements, which lie in C order; it is the buffer's `owner`.
     """
     try:
-        address = ctypes.addressof(_Byte.from_buffer(array))  # type: ignore[arg-type]
+        address = ctypes.addressof(_Byte.from_buffer(cast("Any", array)))
     except (BufferError, TypeError, ValueError):  # no elements, or of a type that the buffer protocol does not know
         address = array.ctypes.data
     return Buffer(address, array.nbytes, CPU, False, array)

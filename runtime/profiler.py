@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 
 class Launch(NamedTuple):
@@ -72,7 +72,7 @@ def note(
     kind: str = "kernel",
 ) -> None:
     """Add a launch to the open records; where the time is not known yet, with a function that waits for it."""
-    launch = Launch(name, seconds, nbytes, programs, kernels, kind)  # type: ignore[arg-type]
+    launch = Launch(name, cast("float", seconds), nbytes, programs, kernels, kind)
     for launches in tuple(active):
         launches.append(launch)
 

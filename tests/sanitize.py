@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -177,7 +177,7 @@ def allocate_directly() -> None:
     def fresh(self: memory.Pool, capacity: int, nbytes: int) -> int:
         self.context.enter()
         self.sweep()
-        self.free.setdefault(capacity, Free(self))  # type: ignore[arg-type]
+        self.free.setdefault(capacity, cast("Any", Free(self)))
         return int(self.context.check(driver.api.cuMemAlloc(max(nbytes, 1))))
 
     memory.Pool.fresh = fresh

@@ -5,35 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blockarray.compiler import cuda, ops
+from blockarray.compiler import cuda
 from blockarray.compiler.cuda import doubles
-from tests.compiler.accuracy import compare, operand_arrays
-from tests.compiler.cuda import gpu_emulator
-from tests.compiler.cuda.gpu_kernels import Make
+from tests.compiler.accuracy import operand_arrays
+from tests.compiler.cuda.elementwise import problem
 
 TARGET = cuda.make_target((9, 0))
 N = 8192
-
-
-def run(name: str, *arrays: np.ndarray) -> np.ndarray:
-    """The op of f64 arrays, as a kernel computes it."""
-    m = Make(name)
-    b, n = m.b, arrays[0].size
-    sources = [m.array("f64", n, data=a.copy()) for a in arrays]
-    out = m.array("f64", n, data=np.zeros(n))
-    j = m.blocked("j", m.size(n), 4096)
-    start, one = b.dim_start(j), b.const(1)
-    tiles = [b.load_view(x, start, [one], (j,)) for x in sources]
-    b.store_view(b.op(name, *tiles), out, start, [one])
-    case = m.case()
-    with np.errstate(all="ignore"):
-        gpu_emulator.run(cuda.generate(case.kernel, TARGET), case.kernel, case.args)
-    return case.args[len(arrays)]
-
-
-def problem(name: str, *arrays: np.ndarray) -> str:
-    with np.errstate(all="ignore"):
-        return compare(ops.TABLE[name], ("f64",) * len(arrays), "f64", list(arrays), run(name, *arrays))
 
 
 def dense() -> np.ndarray:
@@ -49,21 +27,21 @@ def dense() -> np.ndarray:
 
 @pytest.mark.parametrize("name", [*doubles.EMITTERS, "sin", "cos", "sqrt"])
 def test_errors(name):
-    assert not problem(name, dense())
+    assert not problem(name, "f64", dense())
 
 
 def test_roots_near_the_middle():
     steps = np.arange(N) * 2.0**-52
-    assert not problem("sqrt", np.concatenate([1 + steps, 2 + 2 * steps, 4 - 2 * steps]))
+    assert not problem("sqrt", "f64", np.concatenate([1 + steps, 2 + 2 * steps, 4 - 2 * steps]))
 
 
 def test_quotients():
-    assert not problem("divide", *operand_arrays(("f64", "f64")))
+    assert not problem("divide", "f64", *operand_arrays(("f64", "f64")))
     rng = np.random.default_rng(6)
     steps = np.arange(1, 100) * 2.0**-52
     # Divisors with the most and the fewest digits are the hard ones.
     divisors = np.concatenate([rng.uniform(1, 2, N), 1 + steps, 2 - steps])
     for dividend in (1.0, 1.5, 2 - 2.0**-52, 1 + 2.0**-52):
-        assert not problem("divide", np.full(divisors.size, dividend), divisors)
+        assert not problem("divide", "f64", np.full(divisors.size, dividend), divisors)
     sizes = [np.ldexp(rng.uniform(1, 2, N), rng.integers(-1070, 1023, N)) for _ in range(2)]
-    assert not problem("divide", *sizes)
+    assert not problem("divide", "f64", *sizes)

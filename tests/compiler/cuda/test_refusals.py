@@ -39,6 +39,34 @@ def product(block: int, attrs: str) -> str:
     return PRODUCT.replace("BLOCK", str(block)).replace("HEAD", head)
 
 
+def walks(body: str, grid: str = "", block: str = "") -> str:
+    """A kernel of x[i, j], neither of whose extents is known; `body` makes %9 of %2."""
+    params = "%x: ptr<f32>, %y: ptr<f32>, %n: i64, %m: i64, %workspace: ptr<i8>"
+    return f"""kernel @k({params}) grid({grid}) dims(i = %n, j = %m{block}) {{
+  %0 = const {{value=0}} : i64
+  %1 = const {{value=1}} : i64
+  %2 = load_view %x, %0, %m, %1 : f32[i, j]
+  {body}
+  store_view %9, %y, %0, %m, %1
+}}"""
+
+
+#: Scans along both dims; a reduction along one dim of a scan along the other, which it is inside of; the same with
+#: the scanned dim around; and a scan from program to program of which a program has several rows.
+BOTH = """%3 = scan %2 {dim=1, kind="cumsum"} : f32[i, j]
+  %9 = scan %3 {dim=0, kind="cumsum"} : f32[i, j]"""
+AROUND = """%3 = scan %2 {dim=1, kind="cumsum"} : f32[i, j]
+  %4 = reduce %3 {dims=(0,), kind="max"} : f32[j]
+  %5 = broadcast %4 {dims=(1,)} : f32[i, j]
+  %9 = divide %3, %5 : f32[i, j]"""
+INSIDE = """%3 = scan %2 {dim=0, kind="cumsum"} : f32[i, j]
+  %4 = reduce %3 {dims=(1,), kind="max"} : f32[i]
+  %5 = scan %4 {dim=0, kind="cumsum"} : f32[i]
+  %6 = broadcast %5 {dims=(0,)} : f32[i, j]
+  %9 = divide %3, %6 : f32[i, j]"""
+ROWS = """%9 = scan %2 {across=True, dim=1, kind="cumsum"} : f32[i, j]"""
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -46,8 +74,12 @@ def product(block: int, attrs: str) -> str:
         (product(16, ""), "no loops, branches or products"),
         (product(8, ' attrs(schedule="gemm")'), "16 by 16 at least"),
         (product(24, ' attrs(schedule="gemm")'), "power of two"),
+        (walks(BOTH), "scans along j and i in one strip"),
+        (walks(AROUND), "a reduction along a dim that is walked around it"),
+        (walks(INSIDE), "in trips inside its own"),
+        (walks(ROWS, "%m / 64", " / 64 @ 0"), "a scan goes on along the last axis"),
     ],
-    ids=["branch", "dot-alone", "small-block", "odd-block"],
+    ids=["branch", "dot-alone", "small-block", "odd-block", "both", "around", "inside", "rows"],
 )
 def test_refused(source: str, message: str) -> None:
     kernel = parse(source)

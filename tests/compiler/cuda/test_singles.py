@@ -5,35 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blockarray.compiler import cuda, ops
+from blockarray.compiler import cuda
 from blockarray.compiler.cuda import singles
-from tests.compiler.accuracy import compare, operand_arrays
-from tests.compiler.cuda import gpu_emulator
-from tests.compiler.cuda.gpu_kernels import Make
+from tests.compiler.accuracy import operand_arrays
+from tests.compiler.cuda.elementwise import problem
 
 TARGET = cuda.make_target((9, 0))
 N = 8192
-
-
-def run(name: str, *arrays: np.ndarray) -> np.ndarray:
-    """The op of f32 arrays, as a kernel computes it."""
-    m = Make(name)
-    b, n = m.b, arrays[0].size
-    sources = [m.array("f32", n, data=a.copy()) for a in arrays]
-    out = m.array("f32", n, data=np.zeros(n, np.float32))
-    j = m.blocked("j", m.size(n), 1024)
-    start, one = b.dim_start(j), b.const(1)
-    tiles = [b.load_view(x, start, [one], (j,)) for x in sources]
-    b.store_view(b.op(name, *tiles), out, start, [one])
-    case = m.case()
-    with np.errstate(all="ignore"):
-        gpu_emulator.run(cuda.generate(case.kernel, TARGET), case.kernel, case.args)
-    return case.args[len(arrays)]
-
-
-def problem(name: str, *arrays: np.ndarray) -> str:
-    with np.errstate(all="ignore"):
-        return compare(ops.TABLE[name], ("f32",) * len(arrays), "f32", list(arrays), run(name, *arrays))
 
 
 def floats(first: int, last: int, step: int = 1) -> np.ndarray:
@@ -52,27 +30,27 @@ def dense() -> np.ndarray:
 
 @pytest.mark.parametrize("name", [name for name in singles.STREAMING if name != "divide"])
 def test_errors(name):
-    assert not problem(name, dense())
+    assert not problem(name, "f32", dense())
 
 
 def test_roots():
-    assert not problem("sqrt", floats(0x3F800000, 0x40800000, 37))
-    assert not problem("sqrt", np.concatenate([floats(0, 100), floats(0x0D000000 - 4 * N, 0x0D000000 + 4 * N)]))
+    assert not problem("sqrt", "f32", floats(0x3F800000, 0x40800000, 37))
+    assert not problem("sqrt", "f32", np.concatenate([floats(0, 100), floats(0x0D000000 - 4 * N, 0x0D000000 + 4 * N)]))
 
 
 def test_logarithms():
-    assert not problem("log", floats(0x3F000000, 0x40000000, 37))
+    assert not problem("log", "f32", floats(0x3F000000, 0x40000000, 37))
 
 
 def test_quotients():
-    assert not problem("divide", *operand_arrays(("f32", "f32")))
+    assert not problem("divide", "f32", *operand_arrays(("f32", "f32")))
     rng = np.random.default_rng(6)
     # Divisors with the most and the fewest digits are the hard ones.
     divisors = np.concatenate([floats(0x3F800000, 0x40000000, 1013), floats(0x3FFFFF00, 0x40000000)])
     for dividend in (1.0, 1.5, 2 - 2.0**-23, 1 + 2.0**-23):
-        assert not problem("divide", np.full(divisors.size, dividend, np.float32), divisors)
+        assert not problem("divide", "f32", np.full(divisors.size, dividend, np.float32), divisors)
     bits = [rng.integers(0, 2**32, 8 * N, np.uint32).view(np.float32) for _ in range(2)]
-    assert not problem("divide", *bits)
+    assert not problem("divide", "f32", *bits)
 
 
 @pytest.mark.parametrize("distance", [1, -1, 3, -3])
@@ -84,10 +62,10 @@ def test_quotients_near_the_middle(distance):
     x = (m * y - distance) >> 25
     fits = (m > 2**24) & (x >= 2**23) & (x < y)
     assert fits.sum() > 1000
-    assert not problem("divide", x[fits].astype(np.float32), y[fits].astype(np.float32))
+    assert not problem("divide", "f32", x[fits].astype(np.float32), y[fits].astype(np.float32))
 
 
 def test_zeros_and_infinities_beside_other_dividends():
     x = np.tile(np.array([0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, 1e-44, 3.0], np.float32), 256)
     for divisor in (3.0, -3.0, 0.0, -0.0, np.inf, np.nan, 1e-40, 3e38, 2.0**126, 2.0**-126):
-        assert not problem("divide", x, np.full_like(x, divisor))
+        assert not problem("divide", "f32", x, np.full_like(x, divisor))
