@@ -17,6 +17,7 @@ from .elements import Where
 from .memory import SHARED, i32, i64
 from .mma import Mma
 from .panels import Side
+from .pipeline import BARRIER, Pipelined, Ring
 from .target import Target
 from .tensor_maps import TensorMap
 from .wgmma import BOX, ROW, ROWS, STEP, Wgmma
@@ -27,12 +28,11 @@ LOADING, MULTIPLYING = 128, 256
 FEW, MANY = 40, 232
 #: Elements of a box's side.
 SIDE = 64
-#: Bytes of all barriers of a kind, and of one.
-BARRIERS, BARRIER = 128, 8
-_MEMORY = "~{memory}"
+#: Bytes of all barriers of a kind.
+BARRIERS = 128
 
 
-class Hopper(Wgmma):
+class Hopper(Pipelined, Wgmma):
     """Generates the code of one kernel."""
 
     blocks = 1
@@ -108,22 +108,12 @@ class Hopper(Wgmma):
             text, self.threads, self.empty + BARRIERS, maps=tuple(m.described(kernel) for m in maps), resident=1
         )
 
-    def _registers(self, which: str, count: int) -> None:
-        self.t.call(f"llvm.nvvm.setmaxnreg.{which}.sync.aligned.u32", "void", [i32(count)])
-
-    def _act(self, text: str, *operands: V) -> None:
-        """An instruction with an effect on memory."""
-        letters = ["r" if v.ty == "i32" else "l" for v in operands]
-        args = ", ".join(map(str, operands))
-        self.t.line(f'call void asm sideeffect "{text}", "{",".join([*letters, _MEMORY])}"({args}) convergent nounwind')
-
     def _begin(self) -> None:
         """Make the barriers, and count the tiles."""
         t, e = self.t, self.e
         sreg = lambda name: t.call(f"llvm.nvvm.read.ptx.sreg.{name}", "i32", [], "nounwind memory(none)")
         self.tid, self.first, self.step_ = sreg("tid.x"), sreg("ctaid.x"), sreg("nctaid.x")
-        base = V("@shared", SHARED)
-        self.base = t.op(f"ptrtoint {base} to i32", "i32")
+        self.base = self._shared()
         self.counts = self._counts()
         self.tiles = i32(1)
         for count in self.counts:
@@ -133,39 +123,15 @@ class Hopper(Wgmma):
                 t.call("llvm.nvvm.prefetch.tensormap.p0", "void", [name])
             for k in range(self.stages):
                 for start, count in ((self.full, 1), (self.empty, MULTIPLYING // 128)):
-                    place = t.bin("add", self.base, i32(start + k * BARRIER))
-                    self._act(f"mbarrier.init.shared::cta.b64 [$0], {count};", place)
+                    self._make_barrier(start + k * BARRIER, count)
             self._act("fence.mbarrier_init.release.cluster;")
         self._act("bar.sync 0;")
         self.depth = e.integer(self.kernel.dims[self.k].size)
         steps = t.bin("lshr", t.bin("add", self.depth, i64(STEP - 1)), i64(STEP.bit_length() - 1))
         self.steps = t.cast("trunc", steps, "i32")
 
-    def _ring(self) -> tuple[V, V]:
-        """Variables: the present stage, and the parity of its turn."""
-        stage, parity = self.t.cell("i32"), self.t.cell("i32")
-        for cell in (stage, parity):
-            self.t.set(cell, i32(0))
-        return stage, parity
-
-    def _advance(self, ring: tuple[V, V]) -> None:
-        t = self.t
-        stage, parity = (t.get(c, "i32") for c in ring)
-        following = t.bin("add", stage, i32(1))
-        wraps = t.cmp("eq", following, i32(self.stages))
-        t.set(ring[0], t.select(wraps, i32(0), following))
-        t.set(ring[1], t.select(wraps, t.bin("xor", parity, i32(1)), parity))
-
-    def _barrier(self, start: int, stage: V) -> V:
-        t = self.t
-        return t.bin("add", self.base, t.bin("add", t.bin("shl", stage, i32(3)), i32(start)))
-
-    def _wait(self, barrier: V, parity: V) -> None:
-        """Wait until the phase of this parity is over."""
-        self._act(
-            "{ .reg .pred P; AGAIN: mbarrier.try_wait.parity.shared::cta.b64 P, [$0], $1; @P bra DONE; bra AGAIN; "
-            "DONE: }", barrier, parity,
-        )  # fmt: skip
+    def _ring(self) -> Ring:
+        return self._begin_ring(self.stages, self.full, self.empty)
 
     # -- the thread that loads ----------------------------------------------------------------------------------------
     def _load(self) -> None:
@@ -174,10 +140,10 @@ class Hopper(Wgmma):
         with t.for_(self.tiles, self.step_, self.first) as tile, self.e.scope():
             self._locate(tile)
             with t.for_(self.steps) as number:
-                stage, parity = (t.get(c, "i32") for c in ring)
+                stage, parity = self._present(ring)
                 self._wait(self._barrier(self.empty, stage), t.bin("xor", parity, i32(1)))
                 full = self._barrier(self.full, stage)
-                self._act("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", full, i32(self.panels))
+                self._expect(full, self.panels)
                 panel = t.bin("add", self.base, t.bin("mul", stage, i32(self.panels)))
                 k = t.bin("shl", number, i32(STEP.bit_length() - 1))
                 for side, map_ in zip((self.a, self.b), self.maps.values(), strict=True):
@@ -192,11 +158,7 @@ class Hopper(Wgmma):
             inner, outer = (k, start) if side.deep else (t.bin("add", start, i32(part * SIDE)), k)
             to = t.bin("add", panel, i32(part * BOX))
             place = map_.place(inner, outer, self.programs)
-            names = ", ".join(f"${3 + i}" for i in range(len(place)))
-            self._act(
-                f"cp.async.bulk.tensor.{len(place)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                f"[$0], [$1, {{{names}}}], [$2];", to, self.names[map_], full, *place,
-            )  # fmt: skip
+            self._bring(self.names[map_], to, place, full)
 
     def _locate(self, tile: V) -> None:
         """Tell where a tile is."""
@@ -223,7 +185,7 @@ class Hopper(Wgmma):
             self._locate(tile)
             sums = self._sums()
             with t.for_(self.steps) as number:
-                stage, parity = (t.get(c, "i32") for c in ring)
+                stage, parity = self._present(ring)
                 self._wait(self._barrier(self.full, stage), parity)
                 here = memory.at(t, V("@shared", SHARED), t.cast("zext", t.bin("mul", stage, i32(self.panels)), "i64"))
                 self._multiply(sums, here, None)
@@ -240,7 +202,7 @@ class Hopper(Wgmma):
                 self._act("cp.async.bulk.wait_group 0;")
 
     def _release(self, stage: V) -> None:
-        self._act("mbarrier.arrive.shared::cta.b64 _, [$0];", self._barrier(self.empty, stage))
+        self._arrive(self._barrier(self.empty, stage))
 
     # -- the result ---------------------------------------------------------------------------------------------------
     def _whole(self, needed: list[ir.Op], inside: V) -> V | None:
@@ -304,9 +266,5 @@ class Hopper(Wgmma):
             for part in range(self.columns // SIDE):
                 column = t.bin("add", t.cast("trunc", self.starts[self.n], "i32"), i32(part * SIDE))
                 place = self.out.place(column, start, self.programs)
-                names = ", ".join(f"${2 + i}" for i in range(len(place)))
-                self._act(
-                    f"cp.async.bulk.tensor.{len(place)}d.global.shared::cta.tile.bulk_group [$0, {{{names}}}], [$1];",
-                    self.names[self.out], t.bin("add", self.staged, i32(part * BOX)), *place,
-                )  # fmt: skip
+                self._send(self.names[self.out], t.bin("add", self.staged, i32(part * BOX)), place)
             self._act("cp.async.bulk.commit_group;")
