@@ -69,6 +69,8 @@ class Code(NamedTuple):
     cluster: int = 1
     #: If not 0: blocks of a processor that together go through all programs.
     resident: int = 0
+    #: Whether it waits itself, before it touches memory, for what is queued before it.
+    waits: bool = False
 
 
 @dataclass(slots=True)

@@ -105,8 +105,9 @@ class Hopper(Pipelined, Wgmma):
             "entry:", *t.allocas, *t.lines, "}", *t.declarations.values(), "",
         ))  # fmt: skip
         return Generated(
-            text, self.threads, self.empty + BARRIERS, maps=tuple(m.described(kernel) for m in maps), resident=1
-        )
+            text, self.threads, self.empty + BARRIERS, maps=tuple(m.described(kernel) for m in maps), resident=1,
+            waits=True,
+        )  # fmt: skip
 
     def _begin(self) -> None:
         """Make the barriers, and count the tiles."""
@@ -126,6 +127,9 @@ class Hopper(Pipelined, Wgmma):
                     self._make_barrier(start + k * BARRIER, count)
             self._act("fence.mbarrier_init.release.cluster;")
         self._act("bar.sync 0;")
+        # What is queued next may begin as processors fall idle, and so has this: here it meets memory.
+        self._act("griddepcontrol.launch_dependents;")
+        self._act("griddepcontrol.wait;")
         self.depth = e.integer(self.kernel.dims[self.k].size)
         steps = t.bin("lshr", t.bin("add", self.depth, i64(STEP - 1)), i64(STEP.bit_length() - 1))
         self.steps = t.cast("trunc", steps, "i32")

@@ -36,21 +36,28 @@ class Function:
         A cubin, or PTX that ends in a zero byte.
     resident : int
         If not 0: blocks of a processor that together go through all programs.
+    waits : bool
+        Whether it waits itself for what is queued before it, so that it may begin before that has ended.
     loaded : dict
         Contexts, the driver's handles and the most programs of a launch by device.
     """
 
-    __slots__ = ("threads", "cluster", "resident", "shared", "header", "code", "loaded", "_constant", "_per_program")
+    __slots__ = (
+        "threads", "cluster", "resident", "waits", "shared", "header", "code", "loaded", "_constant", "_per_program",
+        "_configs",
+    )  # fmt: skip
 
     def __init__(self, header: dict[str, Any], code: bytes) -> None:
         self.header = header
         self.threads = int(header["threads"])
         self.cluster = int(header.get("cluster", 1))
         self.resident = int(header.get("resident", 0))
+        self.waits = bool(header.get("waits", False))
         self.shared = int(header["shared"])
         self._constant, self._per_program = map(int, header["workspace"])
         self.code = code + b"\0" if header["format"] == "ptx" else code
         self.loaded: dict[int, tuple[driver.Context, Any, int]] = {}
+        self._configs: dict[tuple[int, int], Any] = {}
 
     def workspace(self, programs: int) -> int:
         """Bytes of workspace that a launch needs."""
@@ -83,11 +90,29 @@ class Function:
         """Programs that a device runs at once."""
         if self.cluster == 1:
             return self.resident * driver.properties(context.index).multiprocessors
+        config = self._config(self.cluster)
+        return max(1, context.check(driver.api.cuOccupancyMaxActiveClusters(handle, config)))
+
+    def _config(self, blocks: int) -> Any:
         config = driver.api.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = self.cluster, 1, 1
+        config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = self.threads, 1, 1
         config.sharedMemBytes = self.shared
-        return max(1, context.check(driver.api.cuOccupancyMaxActiveClusters(handle, config)))
+        return config
+
+    def early(self, context: driver.Context, blocks: int) -> Any:
+        """How so many blocks are launched that may begin before what is queued before them has ended."""
+        config = self._configs.get((context.index, blocks))
+        if config is None:
+            api = driver.api
+            config = self._config(blocks)
+            config.hStream = context.stream
+            attribute = api.CUlaunchAttribute()
+            attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            config.attrs, config.numAttrs = [attribute], 1
+            self._configs[context.index, blocks] = config
+        return config
 
 
 def load(blob: bytes) -> Function:
@@ -145,19 +170,18 @@ def launch(function: Function, device: CudaDevice, address: int, nbytes: int, pr
         programs = most
     blocks = programs * function.cluster
     context.enter()
-    if pointers:
-        context.check(
-            driver.api.cuLaunchKernel(
-                handle, blocks, 1, 1, function.threads, 1, 1, function.shared, context.stream, pointers, 0
-            )
+    extra = 0
+    if not pointers:
+        words = _extra.words
+        words[1] = address
+        words[5] = nbytes
+        extra = _extra.address
+    api = driver.api
+    if function.waits:
+        result = api.cuLaunchKernelEx(function.early(context, blocks), handle, pointers, extra)
+    else:
+        result = api.cuLaunchKernel(
+            handle, blocks, 1, 1, function.threads, 1, 1, function.shared, context.stream, pointers, extra
         )
-        return
-    extra = _extra
-    words = extra.words
-    words[1] = address
-    words[5] = nbytes
-    result = driver.api.cuLaunchKernel(
-        handle, blocks, 1, 1, function.threads, 1, 1, function.shared, context.stream, 0, extra.address
-    )
     if result[0]:
         context.check(result)

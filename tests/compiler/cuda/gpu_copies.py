@@ -75,6 +75,8 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
         groups = mask.reshape(-1, 128 if "," in text else e.threads)
         assert (groups.all(1) | ~groups.any(1)).all(), "a barrier that not all threads reach"
         e.epoch[np.unique(programs)] += 1
+    elif text.startswith("griddepcontrol.wait"):
+        e.ready |= mask
     elif "mbarrier.init" in text and "fence" not in text:
         count = int(re.findall(r"(\d+);", text)[0])
         for who, program in zip(threads, programs):
@@ -89,12 +91,13 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
             barrier.settle()
         e.blocked[:] = False
     elif text.startswith("cp.async.bulk.tensor"):
+        assert e.ready[threads].all(), "what is queued before may not have ended"
         for who, program in zip(threads, programs):
             _copy(e, text, [int(x[who]) for x in operands], program)
         e.blocked[:] = False
     elif text.startswith("stmatrix"):
         _store_fragments(e, operands[0], operands[1:], mask)
-    elif not text.startswith(("fence.mbarrier", "fence.proxy.async", "cp.async.bulk")):
+    elif not text.startswith(("fence.mbarrier", "fence.proxy.async", "cp.async.bulk", "griddepcontrol")):
         return False
     return True
 

@@ -182,6 +182,8 @@ class Emulator:
         self.blocked = np.zeros(self.count, np.bool_)
         #: Copies to shared memory that nobody has waited for, if they are not done at once.
         self.late = "cp.async.wait.all" in code.text
+        #: Threads that may meet memory: what was queued before has ended.
+        self.ready = np.full(self.count, not code.waits)
         self.copies: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         #: Whether the threads of a program have arrived at its cluster's barrier and not waited yet.
         self.arrived = np.zeros(count, np.bool_)
@@ -421,6 +423,7 @@ class Emulator:
         assert not (address % nbytes).any(), f"an access of {nbytes} bytes is misaligned"
         places = address[:, None] + np.arange(nbytes)
         if "(1)" in space:
+            assert self.ready[who].all(), "what is queued before may not have ended"
             allowed = self.memory.allowed
             inside = (places >= 0) & (places < len(allowed))
             assert inside.all() and allowed[places].all(), "out of bounds"

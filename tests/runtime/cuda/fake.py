@@ -91,6 +91,7 @@ class FakeDriver:
     CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP = 1, 2
     CUdevice_attribute = CUpointer_attribute = CUjit_option = CUfunction_attribute = CUmemPool_attribute = _Names()
     CUmemAllocationType = CUmemAllocationHandleType = CUmemLocationType = CUmemAccess_flags = _Names()
+    CUlaunchAttributeID = _Names()
     CUstream_flags = SimpleNamespace(CU_STREAM_DEFAULT=0)
     CUevent_flags = SimpleNamespace(CU_EVENT_DEFAULT=0, CU_EVENT_DISABLE_TIMING=2)
     cuuint64_t = int
@@ -103,6 +104,8 @@ class FakeDriver:
         self.calls: list[str] = []
         self.kernels: dict[str, Callable[[int, bytes], object]] = {"store": _store}
         self.launched: list[tuple[int, ...]] = []
+        #: Launches of kernels that may begin before what is queued before them has ended.
+        self.early = 0
         self.pools: dict[int, int] = {}
         self._current = threading.local()
         self._blocks: dict[int, tuple[np.ndarray, int, int]] = {}
@@ -315,6 +318,9 @@ class FakeDriver:
     def CUlaunchConfig(self) -> Any:
         return SimpleNamespace()
 
+    def CUlaunchAttribute(self) -> Any:
+        return SimpleNamespace(value=SimpleNamespace())
+
     def cuOccupancyMaxActiveClusters(self, function: Any, config: Any) -> int:
         return 132 // config.gridDimX
 
@@ -329,6 +335,15 @@ class FakeDriver:
         args = ctypes.string_at(address, ctypes.c_size_t.from_address(size_address).value)
         self.launched.append((x, y, z, tx, ty, tz, shared))
         self._streams[stream].put(lambda: function(x, args))
+
+    def cuLaunchKernelEx(self, config: Any, function: Any, params: int, extra: int) -> None:
+        (attribute,) = config.attrs
+        assert config.numAttrs == 1 and attribute.value.programmaticStreamSerializationAllowed == 1
+        assert attribute.id == "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
+        self.early += 1
+        grid = config.gridDimX, config.gridDimY, config.gridDimZ
+        block = config.blockDimX, config.blockDimY, config.blockDimZ
+        self.cuLaunchKernel(function, *grid, *block, config.sharedMemBytes, config.hStream, params, extra)
 
 
 def _store(programs: int, args: bytes) -> None:

@@ -58,6 +58,18 @@ def test_resident_blocks(fake: FakeDriver, gpu: CudaDevice, cluster: int, most: 
     assert [blocks for blocks, *_ in fake.launched] == [3 * cluster, most * cluster]
 
 
+def test_kernels_that_wait_themselves_begin_early(fake: FakeDriver, gpu: CudaDevice):
+    f = function("store", 384, shared=200 << 10, resident=1, waits=True)
+    buffer, out = allocate(gpu, 8), np.zeros(1, int)
+    for programs, value in ((7, 3), (500, 4), (600, 5)):
+        run(f, gpu, programs, buffer.address, value)
+        copy_to_host(buffer, 0, out)
+        assert out[0] == value
+    assert fake.launched == [(n, 1, 1, 384, 1, 1, 200 << 10) for n in (7, 132, 132)] and fake.early == 3
+    run(function("store", 32), gpu, 1, buffer.address, 6)
+    assert fake.early == 3
+
+
 def test_blobs():
     f = launch.load(blob("code", 128, 64, (100, 8)))
     assert (f.threads, f.shared, f.workspace(10), f.code) == (128, 64, 180, b"code\0")
