@@ -19,6 +19,11 @@ MOST, BURST = 200, 0.02
 #: Longest that the device waits for calls to be queued.
 LONGEST = 0.05
 
+#: Operations a second that the vendor's data sheets name, dense.  Products of float32 may use a sixth of bfloat16's:
+#: that many products of parts make one of float32.
+_HOPPER = {"bfloat16": 989e12, "float16": 989e12, "float8_e4m3fn": 1979e12, "int8": 1979e12}
+PEAKS = {name: {**_HOPPER, "float32": 989e12 / 6, "float64": 67e12} for name in ("H100", "H200")}
+
 PTX = b"""
 .version 7.4
 .target sm_80
@@ -203,8 +208,14 @@ def gated_seconds(run: Callable[[], object], wait: Callable[[], object], few: in
     return max(0.0, times[1] - times[0]) / (many - few)
 
 
+def peaks() -> dict[str, float]:
+    """Operations a second by type, as far as `PEAKS` has the device."""
+    name = call(driver.cuDeviceGetName, 100, device()).decode()
+    return next((peak for part, peak in PEAKS.items() if part in name), {})
+
+
 def limits() -> dict[str, float]:
-    """Bytes a second of copies (read plus written) and of reading."""
+    """Bytes a second of copies (read plus written) and of reading, and the peaks of arithmetic."""
     device()
     nbytes = 1 << 31
     source, target = (call(driver.cuMemAlloc, nbytes) for _ in range(2))
@@ -217,4 +228,4 @@ def limits() -> dict[str, float]:
     read = best(lambda: launch("read", nbytes >> 15, 256, 0, int(source)))
     for memory in (source, target):
         call(driver.cuMemFree, memory)
-    return {"copy": 2 * nbytes / copied, "read": nbytes / read}
+    return {"copy": 2 * nbytes / copied, "read": nbytes / read, **peaks()}

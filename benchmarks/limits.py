@@ -115,7 +115,7 @@ def main() -> None:
     if device == "cuda":
         import gpu
 
-        limits = gpu.limits()  # no peak of arithmetic: that is a vendor's figure
+        limits = gpu.limits()
     else:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()

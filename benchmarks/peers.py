@@ -5,13 +5,34 @@ from __future__ import annotations
 import importlib.metadata
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
-from workloads import QUOTIENTS, Row, chain, gelu_matmul, layernorm, matmul, softmax, sum_0, sum_1, sum_all
+from workloads import (
+    ATTENTION,
+    BARE,
+    MATMULS,
+    NARROW,
+    QUOTIENTS,
+    Row,
+    causal_attention,
+    chain,
+    gelu_matmul,
+    layernorm,
+    matmul,
+    matmul_f8,
+    matmul_int8,
+    softmax,
+    sum_0,
+    sum_1,
+    sum_all,
+)
 
 Call = Callable[[], Any]
+
+#: Rows that torch.compile is also asked to measure kernels for.
+AUTOTUNED = ("matmul 4095x4097x4099 bf16", "gelu(a @ b + c) 8192 bf16", "attention 4x16x4096x64 bf16")
 
 
 def _version(name: str) -> str:
@@ -26,6 +47,11 @@ class Peer:
 
     packages: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu",)
+
+    @classmethod
+    def supports(cls, row: Row) -> bool:
+        """Whether the library has the row's types and functions."""
+        return True
 
     def __init__(self, device: str, threads: int) -> None:
         self.device = device
@@ -49,9 +75,10 @@ class Peer:
         """The row into one output made beforehand, where the library has a way to say so."""
         return None
 
-    def supports(self, row: Row) -> bool:
-        """Whether the library has the row's types and functions."""
-        return True
+    def bare(self, row: Row, args: list[Any]) -> Call | None:
+        """The product alone of a row that has something behind it."""
+        alone = BARE.get(row.function)
+        return None if alone is None else self.fresh(replace(row, function=alone), args)
 
     def synchronize(self) -> None:
         """Wait for the device after a burst of calls."""
@@ -181,8 +208,13 @@ class Jax(Peer):
         jax.config.update("jax_enable_x64", True)
         jax.config.update("jax_platforms", device)
         self.jax = jax
-        # A sum with zero makes a copy in the transposed order, which ascontiguousarray does not ask for.
-        self.xp = types.SimpleNamespace(**{**vars(jax.numpy), "ascontiguousarray": lambda x: x + 0})
+        changed = {
+            # A sum with zero makes a copy in the transposed order, which ascontiguousarray does not ask for.
+            "ascontiguousarray": lambda x: x + 0,
+            "matmul": lambda a, b, dtype=None: jax.numpy.matmul(a, b, preferred_element_type=dtype),
+            "arange": lambda n, like: jax.numpy.arange(n),
+        }
+        self.xp = types.SimpleNamespace(**{**vars(jax.numpy), **changed})
         self.last: Any = None
 
     def put(self, array: np.ndarray) -> Any:
@@ -212,15 +244,22 @@ class Jax(Peer):
 
 #: Functions that torch names and calls as NumPy does.
 TORCH_NAMES = (
-    "add", "divide", "exp", "log", "sin", "sqrt", "tanh", "sum", "mean", "matmul", "argmax", "cumsum",
+    "add", "divide", "exp", "log", "sin", "sqrt", "tanh", "sum", "mean", "matmul", "argmax", "cumsum", "swapaxes",
+    "where",
 )  # fmt: skip
+#: What torch cannot take from NumPy: the type to see it as, and torch's name.
+TORCH_TYPES = {NARROW["bfloat16"]: (np.int16, "bfloat16"), NARROW["float8_e4m3fn"]: (np.uint8, "float8_e4m3fn")}
 
 
 class Torch(Eager):
-    """torch, the rows as written."""
+    """torch, the rows as written; attention is left to what does not store all scores."""
 
     packages = ("torch",)
     devices = ("cpu", "cuda")
+
+    @classmethod
+    def supports(cls, row: Row) -> bool:
+        return row.function not in (*ATTENTION, matmul_f8, matmul_int8)
 
     def __init__(self, device: str, threads: int) -> None:
         super().__init__(device, threads)
@@ -233,6 +272,7 @@ class Torch(Eager):
         self.xp = types.SimpleNamespace(
             **{name: getattr(torch, name) for name in TORCH_NAMES},
             ascontiguousarray=lambda x: x.contiguous(),
+            arange=lambda n, like: torch.arange(n, device=like.device),
             sort=lambda x: torch.sort(x)[0],
             max=lambda x, axis, keepdims: torch.amax(x, axis, keepdim=keepdims),
             var=lambda x, axis=None: torch.var(x, axis, correction=0),
@@ -246,9 +286,13 @@ class Torch(Eager):
             self.torch.cuda.empty_cache()
 
     def put(self, array: np.ndarray) -> Any:
-        if array.dtype == ml_dtypes.bfloat16:
-            return self.torch.from_numpy(array.view(np.int16)).view(self.torch.bfloat16).to(self.device)
+        if array.dtype in TORCH_TYPES:
+            seen, name = TORCH_TYPES[array.dtype]
+            return self.torch.from_numpy(array.view(seen)).view(getattr(self.torch, name)).to(self.device)
         return self.torch.from_numpy(array).to(self.device)
+
+    def bare(self, row: Row, args: list[Any]) -> Call | None:
+        return Eager.fresh(self, replace(row, function=BARE[row.function]), args) if row.function in BARE else None
 
     def host(self, result: Any) -> np.ndarray:
         return result.cpu().to(self.torch.float32 if result.dtype == self.torch.bfloat16 else result.dtype).numpy()
@@ -261,6 +305,10 @@ class Torch(Eager):
 class TorchOps(Torch):
     """torch with a library function in place of the row, where it has one that does all of it or more of it."""
 
+    @classmethod
+    def supports(cls, row: Row) -> bool:
+        return row.function in (softmax, layernorm, gelu_matmul, matmul_f8, matmul_int8)
+
     def fresh(self, row: Row, args: list[Any]) -> Call | None:
         torch, functional = self.torch, self.torch.nn.functional
         if row.function is softmax:
@@ -269,6 +317,11 @@ class TorchOps(Torch):
             return lambda: functional.layer_norm(args[0], args[0].shape[-1:], eps=1e-5)
         if row.function is gelu_matmul:
             return lambda: functional.gelu(torch.addmm(args[2], args[0], args[1]), approximate="tanh")
+        if row.function is matmul_f8:
+            one = torch.ones((), device=self.device)
+            return lambda: torch._scaled_mm(args[0], args[1].T, one, one, out_dtype=torch.bfloat16)
+        if row.function is matmul_int8:
+            return lambda: torch._int_mm(args[0], args[1].T)
         return None
 
     def reused(self, row: Row, args: list[Any]) -> Call | None:
@@ -285,21 +338,64 @@ class TorchOps(Torch):
 
 
 class TorchCompile(Torch):
-    """torch.compile of the rows as written; not for matmul, which compiles to the same library call."""
+    """torch.compile of the rows as written; not for plain products, which compile to the same library call."""
+
+    mode: str | None = None
+
+    @classmethod
+    def supports(cls, row: Row) -> bool:
+        return row.function not in MATMULS
 
     def fresh(self, row: Row, args: list[Any]) -> Call | None:
-        if row.function is matmul:
-            return None
         self.torch.compiler.reset()  # or the next rows count as recompilations of this lambda, and then run eagerly
-        function = self.torch.compile(lambda *a: row.function(self.xp, *a), dynamic=False)
+        function = self.torch.compile(lambda *a: row.function(self.xp, *a), dynamic=False, mode=self.mode)
         return lambda: function(*args)
 
     def reused(self, row: Row, args: list[Any]) -> Call | None:
-        if row.function is matmul:
-            return None
         out = row.function(self.xp, *args)
         function = self.torch.compile(lambda out, *a: out.copy_(row.function(self.xp, *a)), dynamic=False)
         return lambda: function(out, *args)
+
+
+class TorchAutotuned(TorchCompile):
+    """torch.compile that measures kernels of its own beside the library's, for a few rows: a row costs a minute."""
+
+    devices = ("cuda",)
+    mode = "max-autotune-no-cudagraphs"
+
+    @classmethod
+    def supports(cls, row: Row) -> bool:
+        return row.name in AUTOTUNED
+
+
+class CuDNNAttention(Torch):
+    """cuDNN's attention."""
+
+    devices = ("cuda",)
+    backend = "CUDNN_ATTENTION"
+
+    @classmethod
+    def supports(cls, row: Row) -> bool:
+        return row.function in ATTENTION
+
+    def fresh(self, row: Row, args: list[Any]) -> Call | None:
+        from torch.nn import attention  # pyright: ignore[reportMissingImports]
+
+        backend = getattr(attention.SDPBackend, self.backend)
+        function = self.torch.nn.functional.scaled_dot_product_attention
+        causal = row.function is causal_attention
+
+        def call() -> Any:
+            with attention.sdpa_kernel(backend):
+                return function(*args, is_causal=causal)
+
+        return call
+
+
+class FlashAttention(CuDNNAttention):
+    """FlashAttention-2, as torch has it."""
+
+    backend = "FLASH_ATTENTION"
 
 
 class CuPy(Eager):
@@ -314,8 +410,9 @@ class CuPy(Eager):
     def versions(self) -> str:
         return f"cupy {self.xp.__version__}"  # the distribution's name holds the CUDA version
 
-    def supports(self, row: Row) -> bool:
-        return row.dtype != "bfloat16"
+    @classmethod
+    def supports(cls, row: Row) -> bool:
+        return row.dtype not in ("bfloat16", "float8_e4m3fn", "int8")
 
     def stream(self) -> int | None:
         return self.xp.cuda.get_current_stream().ptr
@@ -345,7 +442,8 @@ class Triton(Torch):
 
         self.softmax = triton_softmax.softmax
 
-    def supports(self, row: Row) -> bool:
+    @classmethod
+    def supports(cls, row: Row) -> bool:
         return row.function is softmax
 
     def fresh(self, row: Row, args: list[Any]) -> Call | None:
@@ -363,10 +461,12 @@ class BlockArray(Peer):
         super().__init__(device, threads)
         import blockarray
 
-        self.xp: Any = blockarray
+        self.blockarray: Any = blockarray
+        arange = lambda n, like: blockarray.arange(n, device=like.device)
+        self.xp: Any = types.SimpleNamespace(**{**vars(blockarray), "arange": arange})
 
     def put(self, array: np.ndarray) -> Any:
-        return self.xp.asarray(array, device=self.device)
+        return self.blockarray.asarray(array, device=self.device)
 
     def fresh(self, row: Row, args: list[Any]) -> Call | None:
         return lambda: self.evaluate(row.function(self.xp, *args))
@@ -379,17 +479,17 @@ class BlockArray(Peer):
         return lambda: self.evaluate(call(out))
 
     def evaluate(self, array: Any) -> Any:
-        self.xp.evaluate(array)
+        self.blockarray.evaluate(array)
         return array
 
     def synchronize(self) -> None:
         if self.device == "cuda":
-            self.xp.synchronize()
+            self.blockarray.synchronize()
 
     def stream(self) -> int | None:
         from blockarray.runtime.cuda import streams
 
-        return streams.stream(self.xp.devices()[1])
+        return streams.stream(self.blockarray.devices()[1])
 
 
 PEERS: dict[str, type[Peer]] = {
@@ -401,6 +501,9 @@ PEERS: dict[str, type[Peer]] = {
     "torch": Torch,
     "torch ops": TorchOps,
     "torch.compile": TorchCompile,
+    "max-autotune": TorchAutotuned,
+    "cuDNN": CuDNNAttention,
+    "FlashAttention": FlashAttention,
     "Triton": Triton,
     "blockarray": BlockArray,
 }

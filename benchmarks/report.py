@@ -7,7 +7,7 @@ import json
 import math
 import platform
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -28,7 +28,11 @@ does not show (it has a table of its own, where it matters; "10 ops on 1,000 ele
 no stream: the clock is the host's, and for rows under 200 us the difference between long and short bursts that wait
 for the same signal. Inputs of small rows take turns over four times the L2 cache. Products, of normally distributed
 numbers, have 20 rounds, and the median of the ratios within a round. The limit is the bytes at the bandwidth that a
-copy, or for reductions a kernel that only reads, has in the same run."""
+copy, or for reductions and products a kernel that only reads, has in the same run, or the operations at the peak of
+NVIDIA's data sheet for the type (a product of float32: a sixth of bfloat16's). Attention's operations are those of its
+two products, half as many if it is causal. `cuDNN` and `FlashAttention` are these libraries' kernels behind torch's
+scaled_dot_product_attention; `torch ops` calls torch._scaled_mm and torch._int_mm for f8 and int8; `max-autotune` is
+torch.compile in that mode, for a few rows."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,36 @@ def times_table(section: Section, kind: str) -> str:
     return table(["workload", *used, "best peer", "ours vs best", "limit", "ours, of limit"], lines)
 
 
+def rates_table(section: Section) -> str:
+    """Products as operations a second."""
+    selected = [row for row in section.rows if row.function in PRODUCTS and row.flops]
+    names = [n for n in section.versions if any(n in section.cells[row.name]["fresh"] for row in selected)]
+    lines = []
+    for row in selected:
+        cells = section.cells[row.name]["fresh"]
+        times = [cells[n].seconds if n in cells else None for n in names]
+        peak = row.flops / limit if (limit := row.limit(section.limits)) else 0
+        rates = [*(row.flops / t if t else 0 for t in times), peak]
+        lines.append([row.name, *(f"{rate / 1e12:.{0 if rate >= 1e14 else 1}f}" if rate else "" for rate in rates)])
+    return table(["TFLOP/s (TOP/s)", *names, "limit"], lines) if lines else ""
+
+
+def overheads(section: Section) -> list[str]:
+    """What comes behind a product, beside the product alone of the same rounds."""
+    out = []
+    for row in section.rows:
+        found = []
+        for name, alone in section.cells[row.name].get("bare", {}).items():
+            whole = section.cells[row.name]["fresh"].get(name, Cell()).rounds
+            if len(whole) == len(alone.rounds) > 1:
+                ratios = [100 * (a / b - 1) for a, b in zip(whole, alone.rounds)]
+                low, _, high = quantiles(ratios, n=4, method="inclusive")
+                found.append(f"{name} {median(ratios):+.1f} % ± {(high - low) / 2:.1f}")
+        if found:
+            out.append(f"{row.name}, time over the bare product's: {', '.join(found)}.")
+    return out
+
+
 def first_table(section: Section) -> str:
     names = [n for n in ("numba", "JAX", "torch.compile", OURS) if n in section.versions]
     lines = [
@@ -168,9 +202,12 @@ def tally(section: Section) -> str:
 def progress(section: Section, row: Row) -> str:
     cells = section.cells[row.name]["fresh"]
     parts = [f"{name} {show(cell)}" for name, cell in cells.items()]
-    return (
-        f"[{section.threads} thread{'s' * (section.threads > 1)}] {row.name}: {', '.join(parts)}  {ratio(row, cells)}"
-    )
+    lines = [
+        f"[{section.threads} thread{'s' * (section.threads > 1)}] {row.name}: {', '.join(parts)}  {ratio(row, cells)}",
+        *(f"    {name}: {cell.note}" for name, cell in cells.items() if cell.note),
+        *(f"    {line}" for line in overheads(replace(section, rows=[row]))),
+    ]
+    return "\n".join(lines)
 
 
 def markdown(machine: str, date: datetime.date, sections: list[Section], host: list[tuple[str, str]]) -> str:
@@ -182,10 +219,13 @@ def markdown(machine: str, date: datetime.date, sections: list[Section], host: l
     for section in sections:
         limits = section.limits
         measured = [f"copy {limits['copy'] / 1e9:.1f} GB/s", f"read {limits['read'] / 1e9:.1f} GB/s"]
-        measured += [f"{t} {limits[t] / 1e9:.0f} GFLOP/s" for t in ("float32", "float64") if t in limits]
+        measured += [f"{t} {rate / 1e9:.0f} GFLOP/s" for t, rate in limits.items() if t not in ("copy", "read")]
         where = "GPU" if section.device == "cuda" else f"{section.threads} thread{'s' * (section.threads > 1)}"
         out += [f"## {where}", f"Limits: {', '.join(measured)}.", tally(section)]
         out += ["Fresh outputs, as a user gets them:", times_table(section, "fresh")]
+        if section.device == "cuda" and (rates := rates_table(section)):
+            out += ["Products:", rates]
+        out += overheads(section)
         if any(section.cells[row.name]["reused"] for row in section.rows):
             out += ["Into an output made beforehand (`out=`), where a library has a way to say so:"]
             out += [times_table(section, "reused")]

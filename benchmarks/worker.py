@@ -57,7 +57,7 @@ class Session:
         return {**reply, "kinds": list(self.calls)}
 
     def kinds(self) -> tuple[str, ...]:
-        return ("fresh", "reused")
+        return ("fresh", "reused", "bare")
 
     def inputs(self, row: Row) -> list[Any]:
         return [self.peer.put(array) for array in row.inputs()]
@@ -101,7 +101,7 @@ class GpuSession(Session):
         self.on_host = False
 
     def kinds(self) -> tuple[str, ...]:
-        return ("fresh",)
+        return ("fresh", "bare")
 
     def inputs(self, row: Row) -> list[Any]:
         self.on_host = row.function is small
@@ -134,7 +134,7 @@ class GpuSession(Session):
         return rotating
 
     def burst(self, kind: str) -> dict[str, Any]:
-        call = self.calls["fresh"]
+        call = self.calls["bare" if kind == "bare" else "fresh"]
         stream = self.peer.stream()
         if kind == "host" or self.on_host:
             return {"seconds": self.wall(call)}

@@ -64,6 +64,41 @@ def matmul(xp: Any, a: Any, b: Any) -> Any:
     return xp.matmul(a, b)
 
 
+def matmul_tn(xp: Any, a: Any, b: Any) -> Any:
+    return xp.matmul(a.T, b)
+
+
+def matmul_nt(xp: Any, a: Any, b: Any) -> Any:
+    return xp.matmul(a, b.T)
+
+
+def matmul_tt(xp: Any, a: Any, b: Any) -> Any:
+    return xp.matmul(a.T, b.T)
+
+
+def matmul_f8(xp: Any, a: Any, b: Any) -> Any:
+    return xp.matmul(a, b.T, dtype=xp.bfloat16)
+
+
+def matmul_int8(xp: Any, a: Any, b: Any) -> Any:
+    return xp.matmul(a, b.T, dtype=xp.int32)
+
+
+def attention(xp: Any, q: Any, k: Any, v: Any) -> Any:
+    scores = xp.matmul(q, xp.swapaxes(k, -1, -2)) * q.shape[-1] ** -0.5
+    return xp.matmul(softmax(xp, scores), v)
+
+
+def causal_attention(xp: Any, q: Any, k: Any, v: Any) -> Any:
+    scores = xp.matmul(q, xp.swapaxes(k, -1, -2)) * q.shape[-1] ** -0.5
+    places = xp.arange(q.shape[-2], like=q)
+    return xp.matmul(softmax(xp, xp.where(places[:, None] >= places, scores, -math.inf)), v)
+
+
+def matmul_alone(xp: Any, a: Any, b: Any, c: Any) -> Any:
+    return xp.matmul(a, b)
+
+
 def gelu_matmul(xp: Any, a: Any, b: Any, c: Any) -> Any:
     z = xp.matmul(a, b) + c
     return 0.5 * z * (1.0 + xp.tanh(0.7978845608 * (z + 0.044715 * z * z * z)))
@@ -120,9 +155,22 @@ QUOTIENTS: dict[Callable[..., Any], Callable[..., tuple[Any, Any]]] = {
     softmax: softmax_parts,
     layernorm: layernorm_parts,
 }
-PRODUCTS = (matmul, gelu_matmul)
+ATTENTION = (attention, causal_attention)
+#: Products that a library call does as they are.
+MATMULS = (matmul, matmul_tn, matmul_nt, matmul_tt, matmul_f8, matmul_int8, matmul_alone)
+PRODUCTS = (*MATMULS, gelu_matmul, *ATTENTION)
+#: Products with something behind them, and the product alone.
+BARE: dict[Callable[..., Any], Callable[..., Any]] = {gelu_matmul: matmul_alone}
 REDUCTIONS = (argmax_1, sum_0, sum_1, sum_all, var_0, var_1, var_all)
 FLOATS = (("f32", "float32", 4), ("f64", "float64", 8))
+#: Sides of square products.
+SQUARES = (8192, 4096, 2048, 1024)
+#: Types that are made from float32 and that files hold as integers.
+NARROW = {
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+}
 
 
 @dataclass(frozen=True)
@@ -130,7 +178,8 @@ class Row:
     """A line of the tables: `function` on random arrays of these shapes.
 
     The limit of a row is the longer of `nbytes` (inputs read once, output written once) at the bandwidth measured in
-    the same run and `flops` at the measured peak; a row of neither (10 ops on 1,000 elements) is all overhead.
+    the same run and `flops` at the peak (measured on a CPU, a GPU's vendor's figure); a row of neither (10 ops on
+    1,000 elements) is all overhead.
     """
 
     name: str
@@ -145,7 +194,7 @@ class Row:
 
     def limit(self, limits: dict[str, float]) -> float:
         """Seconds that the row takes at least, given what `limits.py` measured; 0 if nothing is known."""
-        bandwidth = limits["read" if self.function in REDUCTIONS else "copy"]
+        bandwidth = limits["read" if self.function in (*REDUCTIONS, *PRODUCTS) else "copy"]
         return max(self.nbytes / bandwidth, self.flops / limits.get(self.dtype, float("inf")))
 
     @property
@@ -190,14 +239,16 @@ class Pools:
             else:
                 t = np.float64 if what == "float64" else np.float32
                 values = rng.random(size, t) + t(0.5) if kind == "uniform" else rng.standard_normal(size, t)
-                if what in ("float16", "bfloat16"):
-                    values = values.astype(np.float16 if what == "float16" else ml_dtypes.bfloat16).view(np.int16)
+                if what == "int8":
+                    values = np.clip(values * 40, -127, 127).astype(np.int8)
+                elif what in NARROW:
+                    values = values.astype(NARROW[what]).view(f"i{NARROW[what].itemsize}")
             np.save(self.folder / f"{name}.npy", values)
 
     def cut(self, name: str, first: int, count: int) -> np.ndarray:
         values = np.load(self.folder / f"{name}.npy", mmap_mode="c")[first : first + count]
-        special = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}.get(name.split("-")[1])
-        return values.view(special) if special else values
+        narrow = NARROW.get(name.split("-")[1])
+        return values if narrow is None else values.view(narrow)
 
 
 def rows(device: str) -> list[Row]:
@@ -253,21 +304,49 @@ def gpu_rows() -> list[Row]:
     return out
 
 
-def gpu_products() -> list[Row]:
-    def product(name: str, m: int, n: int, k: int, dtype: str, *batch: int) -> Row:
-        return Row(name, matmul, ((*batch, m, k), (*batch, k, n)), dtype, flops=2 * math.prod(batch) * m * n * k)
+def product(
+    name: str, m: int, n: int, k: int, dtype: str, *batch: int, function: Callable[..., Any] = matmul, result: int = 0
+) -> Row:
+    """A product of (m, k) and (k, n), stored as `function` takes them; bytes of the result's elements if not theirs."""
+    a, b = (m, k), (k, n)
+    if function in (matmul_tn, matmul_tt):
+        a = a[::-1]
+    if function in (matmul_nt, matmul_tt, matmul_f8, matmul_int8):
+        b = b[::-1]
+    size = NARROW[dtype].itemsize if dtype in NARROW else np.dtype(dtype).itemsize
+    times = math.prod(batch)
+    nbytes = times * (size * (m * k + k * n) + (result or size) * m * n)
+    return Row(name, function, ((*batch, *a), (*batch, *b)), dtype, nbytes, 2 * times * m * n * k)
 
-    out = [
-        product(f"matmul 8192 {short}", 8192, 8192, 8192, t) for short, t in (("bf16", "bfloat16"), ("f16", "float16"))
-    ]
-    out += [product(f"matmul {n} f16", n, n, n, "float16") for n in (4096, 2048, 1024)]
+
+def gpu_products() -> list[Row]:
+    bf16, f16 = "bfloat16", "float16"
+    out = [product(f"matmul {n} {t}", n, n, n, d) for t, d in (("bf16", bf16), ("f16", f16)) for n in SQUARES]
     out += [
-        product("matmul 4095x4097x4099 bf16", 4095, 4097, 4099, "bfloat16"),
-        product("matmul 16x8192x8192 bf16", 16, 8192, 8192, "bfloat16"),
-        product("matmul 64 times 1024 bf16", 1024, 1024, 1024, "bfloat16", 64),
+        product(f"matmul 8192 bf16, {which}", 8192, 8192, 8192, bf16, function=function)
+        for which, function in (("a.T @ b", matmul_tn), ("a @ b.T", matmul_nt), ("a.T @ b.T", matmul_tt))
+    ]
+    out += [
+        product(f"matmul {m}x{n}x{k} bf16", m, n, k, bf16)
+        for m, n, k in ((4095, 4097, 4099), (16, 8192, 8192), (128, 4096, 16384), (512, 512, 32768))
+    ]
+    out += [
+        product("matmul 64 times 1024 bf16", 1024, 1024, 1024, bf16, 64),
+        product("matmul 8192 f8 e4m3, a @ b.T", 8192, 8192, 8192, "float8_e4m3fn", function=matmul_f8, result=2),
+        product("matmul 8192 int8, a @ b.T", 8192, 8192, 8192, "int8", function=matmul_int8, result=4),
+        product("matmul 4096 f32", 4096, 4096, 4096, "float32"),
         product("matmul 8192 f32", 8192, 8192, 8192, "float32"),
         product("matmul 4096 f64", 4096, 4096, 4096, "float64"),
     ]
+    out += [
+        Row(f"matrix-vector 8192x16384 {t}", matmul, ((8192, 16384), (16384,)), d, size * 8192 * 16384)
+        for t, d, size in (("f32", "float32", 4), ("bf16", bf16, 2))
+    ]
     shapes = ((8192, 8192), (8192, 8192), (8192,))
-    out.append(Row("gelu(a @ b + c) 8192 bf16", gelu_matmul, shapes, "bfloat16", flops=2 * 8192**3))
+    out.append(Row("gelu(a @ b + c) 8192 bf16", gelu_matmul, shapes, bf16, 6 * 8192**2, 2 * 8192**3))
+    for n, width in ((4096, 64), (8192, 128)):
+        for name, function, share in (("attention", attention, 1), ("causal attention", causal_attention, 2)):
+            shape = (4, 16, n, width)
+            flops = 4 * 64 * n * n * width // share
+            out.append(Row(f"{name} 4x16x{n}x{width} bf16", function, (shape,) * 3, bf16, 8 * math.prod(shape), flops))
     return out
