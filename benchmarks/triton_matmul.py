@@ -50,7 +50,7 @@ def _kernel(
     at_a = a + rows[:, None] * K + steps[None, :]
     at_b = b + steps[:, None] * N + columns[None, :]
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for k in range(0, tl.cdiv(K, BLOCK_K)):
+    for k in range(tl.cdiv(K, BLOCK_K)):
         inside = steps < K - k * BLOCK_K
         left = tl.load(at_a, mask=inside[None, :], other=0.0)
         right = tl.load(at_b, mask=inside[:, None], other=0.0)
