@@ -10,10 +10,12 @@ import numpy as np
 
 from . import transfer
 from .array import Array, in_order, lazy
+from .compiler.dtypes import NARROW
+from .compiler.dtypes import name as dtype_name
 from .compiler.expr import Expr, broadcast, iota, scalar
 from .compiler.ops import TABLE
 from .dlpack import CopyNeeded
-from .dtypes import bfloat16, bool_, canonical, float16, float32, float64, int64, operand_type, result_type
+from .dtypes import bool_, canonical, float32, float64, int64, operand_type, result_type
 from .elementwise import cast_to
 from .operands import (
     SCALARS,
@@ -359,7 +361,7 @@ def arange(
     if not n:
         return zeros((0,), to, device=target)
     # As NumPy: both ends of the first step are rounded to the type, narrow floats are computed in float32.
-    wide = float32 if to in (float16, bfloat16) else to
+    wide = float32 if dtype_name(to) in NARROW else to
     first, second = (np.asarray(x).astype(to).astype(wide)[()] for x in (start, start + step))
     with np.errstate(over="ignore"):
         delta = second - first

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .dtypes import bfloat16
+from .dtypes import bfloat16, float8_e4m3fn, float8_e5m2
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 #: The newest version that can be read.
@@ -18,7 +18,8 @@ _READ_ONLY, _IS_COPIED = 1, 2
 
 #: Type codes by kind of dtype.
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
-_BFLOAT = 4
+#: Codes of types that NumPy has no names for.
+_OTHERS = {bfloat16: 4, float8_e4m3fn: 10, float8_e5m2: 12}
 
 
 class _Device(ctypes.Structure):
@@ -81,7 +82,7 @@ class _Exporter:
     def __init__(self, memory: Memory) -> None:
         self.owner = memory.owner
         size = memory.dtype.itemsize
-        typestr = "<u2" if memory.dtype == bfloat16 else memory.dtype.str
+        typestr = f"<u{size}" if memory.dtype in _OTHERS else memory.dtype.str
         self.__array_interface__ = {
             "data": (memory.address, memory.readonly), "shape": memory.shape, "typestr": typestr,
             "strides": tuple(s * size for s in memory.strides), "version": 3,
@@ -93,17 +94,17 @@ def export(memory: Memory | np.ndarray, max_version: Any, copied: bool = False) 
 
     NumPy makes it, since its functions for letting go may run where no Python code may; only the device is ours.
     """
-    narrow = memory.dtype == bfloat16
+    code = _OTHERS.get(memory.dtype)
     if isinstance(memory, np.ndarray):
-        array = memory.view(np.uint16) if narrow else memory
+        array = memory.view(f"u{memory.dtype.itemsize}") if code else memory
     else:
         array = np.asarray(_Exporter(memory))
     capsule = array.__dlpack__(max_version=max_version)
     managed = _managed(capsule)
     if isinstance(memory, Memory):
         managed.tensor.device = _Device(*memory.device)
-    if narrow:
-        managed.tensor.dtype.code = _BFLOAT
+    if code:
+        managed.tensor.dtype.code = code
     if copied and isinstance(managed, _Versioned):
         managed.flags |= _IS_COPIED
     return capsule
@@ -114,7 +115,7 @@ def as_numpy(memory: Memory) -> np.ndarray:
     if 0 in memory.shape:
         return np.empty(memory.shape, memory.dtype)
     array = np.asarray(_Exporter(memory))
-    return array.view(bfloat16) if memory.dtype == bfloat16 else array
+    return array.view(memory.dtype) if memory.dtype in _OTHERS else array
 
 
 def _managed(capsule: Any) -> Any:
@@ -170,8 +171,9 @@ def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 def _dtype(given: _DataType) -> np.dtype:
     if given.lanes == 1 and not given.bits % 8:
-        if given.code == _BFLOAT and given.bits == 16:
-            return bfloat16
+        for dtype, code in _OTHERS.items():
+            if given.code == code and given.bits == 8 * dtype.itemsize:
+                return dtype
         for kind, code in _CODES.items():
             if code == given.code:
                 try:

@@ -1,4 +1,4 @@
-"""Dtypes, which are NumPy's (bfloat16 is ml_dtypes'), and the questions one asks of them."""
+"""Dtypes, which are NumPy's or ml_dtypes', and the questions one asks of them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ __all__ = ["result_type", "promote_types", "can_cast", "isdtype", "finfo", "iinf
 CANONICAL: dict[np.dtype, np.dtype] = {d: d for d in dtypes.NUMPY.values()}
 
 (
-    bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64, complex64,
-    complex128,
+    bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float8_e4m3fn, float8_e5m2, float16, bfloat16,
+    float32, float64, complex64, complex128,
 ) = (dtypes.NUMPY[n] for n in (
-    "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64", "c64", "c128",
+    "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64",
+    "c64", "c128",
 ))  # fmt: skip
 bool_ = bool
+#: Dtypes that NumPy does not know, by name.
+_OTHERS = {d.name: d for d in (bfloat16, float8_e4m3fn, float8_e5m2)}
 #: NumPy's scalar types stand for dtypes, too.
 _OF_SCALAR: dict[Any, np.dtype] = {d.type: d for d in CANONICAL}
 
@@ -33,8 +36,8 @@ def canonical(dtype: Any) -> np.dtype:
     found = CANONICAL.get(dtype) if isinstance(dtype, np.dtype) else _OF_SCALAR.get(dtype)
     if found is not None:
         return found
-    if isinstance(dtype, str) and dtype == "bfloat16":
-        return bfloat16
+    if isinstance(dtype, str) and dtype in _OTHERS:
+        return _OTHERS[dtype]
     if dtype is None:
         return float64
     d = np.dtype(dtype)
@@ -99,7 +102,7 @@ _KINDS = {
 
 
 def _kind(dtype: np.dtype) -> str:
-    return "f" if dtype == bfloat16 else dtype.kind
+    return "f" if dtype.name in _OTHERS else dtype.kind
 
 
 class FloatInfo:
@@ -113,8 +116,9 @@ class FloatInfo:
     """
 
     def __init__(self, dtype: np.dtype) -> None:
-        info = ml_dtypes.finfo(dtype) if dtype == bfloat16 else np.finfo(dtype)
-        self.dtype = bfloat16 if dtype == bfloat16 else canonical(np.dtype(info.dtype))
+        other = dtype.name in _OTHERS
+        info = ml_dtypes.finfo(dtype) if other else np.finfo(dtype)
+        self.dtype = canonical(dtype if other else np.dtype(info.dtype))
         self.bits = info.bits
         self.eps = float(info.eps)
         self.max = float(info.max)

@@ -21,18 +21,20 @@ from .runtime.memory import Buffer, allocate, as_numpy, wrap
 #: How a parameter lies in its slot of 8 bytes, for `struct`; complex parameters take two slots.
 _SLOT = {
     "bool": "?7x", "i8": "b7x", "i16": "h6x", "i32": "i4x", "i64": "q", "u8": "B7x", "u16": "H6x", "u32": "I4x",
-    "u64": "Q", "f16": "e6x", "bf16": "H6x", "f32": "f4x", "f64": "d", "c64": "f4xf4x", "c128": "dd",
+    "u64": "Q", "f8e4m3": "B7x", "f8e5m2": "B7x", "f16": "e6x", "bf16": "H6x", "f32": "f4x", "f64": "d", "c64": "f4xf4x", "c128": "dd",
 }  # fmt: skip
 
 
+#: Types that `struct` does not know, and integers of their size.
+_AS_BITS = {"bf16": np.uint16, "f8e4m3": np.uint8, "f8e5m2": np.uint8}
 #: Bytes moved and operations below which one thread is done before another has woken up.
 _SERIAL = 1 << 15
 
 
 def _packed(value: Any, dtype: str) -> Any:
     """A scalar as `struct` takes it (a complex one's real part)."""
-    if dtype == "bf16":
-        return int(value.view(np.uint16))
+    if dtype in _AS_BITS:
+        return int(value.view(_AS_BITS[dtype]))
     return value.real if dtype in dtypes.COMPLEX else value
 
 
@@ -69,7 +71,7 @@ class Arguments:
                     if arg[3] >= 0:
                         self.windows.append((place, arg[3], arg[4]))
                 case "scalar":
-                    if dtype == "bf16" or dtype in dtypes.COMPLEX:
+                    if dtype in _AS_BITS or dtype in dtypes.COMPLEX:
                         self.odd.append((place, arg[1], dtype))
                     else:
                         self.scalars.append((place, arg[1]))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .array import Array, lazy, method
-from .compiler.dtypes import BFLOAT16
+from .compiler.dtypes import NARROW, NUMPY
 from .compiler.expr import Expr, Shape, contiguous_strides, node, view
 from .compiler.ops import TABLE, resolve
 from .dtypes import CANONICAL, canonical, float32, float64, int64, real_type
@@ -33,7 +33,7 @@ __all__ = [
     "diff",
 ]  # fmt: skip
 
-_NARROW = (np.dtype(np.float16), BFLOAT16)
+_NARROW = frozenset(NUMPY[d] for d in NARROW)
 
 
 def reduce(name: str, e: Expr, axes: tuple[int, ...], keepdims: bool = False) -> Expr:

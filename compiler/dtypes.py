@@ -11,6 +11,7 @@ NUMPY: dict[str, np.dtype] = {
     "i8": np.dtype(np.int8), "i16": np.dtype(np.int16), "i32": np.dtype(np.int32), "i64": np.dtype(np.int64),
     "u8": np.dtype(np.uint8), "u16": np.dtype(np.uint16), "u32": np.dtype(np.uint32), "u64": np.dtype(np.uint64),
     "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f8e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
     "f32": np.dtype(np.float32), "f64": np.dtype(np.float64),
     "c64": np.dtype(np.complex64), "c128": np.dtype(np.complex128),
 }  # fmt: skip
@@ -24,10 +25,14 @@ SIZE = {name: dtype.itemsize for name, dtype in NUMPY.items()}
 SIGNED = frozenset(("i8", "i16", "i32", "i64"))
 UNSIGNED = frozenset(("u8", "u16", "u32", "u64"))
 INTEGER = SIGNED | UNSIGNED
-FLOAT = frozenset(("f16", "bf16", "f32", "f64"))
+FLOAT8 = frozenset(("f8e4m3", "f8e5m2"))
+#: Floats that are computed with as f32, and rounded after each operation.
+NARROW = FLOAT8 | {"f16", "bf16"}
+FLOAT = NARROW | {"f32", "f64"}
 COMPLEX = frozenset(("c64", "c128"))
 #: The real type of a complex type's two parts.
 PART = {"c64": "f32", "c128": "f64"}
+_NARROW = frozenset(NUMPY[d] for d in NARROW)
 
 
 def name(dtype: np.dtype) -> str:
@@ -51,7 +56,7 @@ def convert(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return x
     if kind == "c" and dtype.kind not in "cb":
         x, kind = np.real(x), "f"
-    if dtype.kind not in "iu" or not (kind == "f" or x.dtype == BFLOAT16):
+    if dtype.kind not in "iu" or not (kind == "f" or x.dtype in _NARROW):
         return x.astype(dtype)
     info = np.iinfo(dtype)
     wide = np.trunc(x.astype(FLOAT64))

@@ -12,7 +12,6 @@ from . import dtypes, ops, printer
 from .ir import Block, Kernel, Op, Value
 
 _BYTE = np.dtype(np.uint8)
-_NARROW = ("f16", "bf16")
 
 
 class OutOfBounds(IndexError):
@@ -162,7 +161,7 @@ class _Program:
             case "scan":
                 return self.scan(op, x)
             case "dot":
-                wide = dtypes.NUMPY["f32"] if type.dtype in _NARROW else dtype
+                wide = dtypes.NUMPY["f32"] if type.dtype in dtypes.NARROW else dtype
                 y = x[0].astype(wide) @ x[1].astype(wide)
                 return (y + x[2].astype(wide) if len(x) > 2 else y).astype(dtype)
             case name:

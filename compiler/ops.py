@@ -98,9 +98,9 @@ def _reciprocal(x: np.ndarray) -> np.ndarray:
 
 
 def _sign(x: np.ndarray) -> np.ndarray:
-    if x.dtype == BFLOAT16:
+    if x.dtype in _NARROW:
         # ml_dtypes keeps the sign of a zero, which NumPy's own floats lose.
-        return np.sign(x.astype(NUMPY["f32"])).astype(BFLOAT16)
+        return np.sign(x.astype(NUMPY["f32"])).astype(x.dtype)
     return np.where(np.isnan(x), complex(np.nan, np.nan), np.sign(x)) if x.dtype.kind == "c" else np.sign(x)
 
 
@@ -290,7 +290,7 @@ def _lowest(dtype: str) -> Any:
         return int(np.iinfo(NUMPY[dtype]).min)
     if dtype in dtypes.COMPLEX:
         return complex(-np.inf, -np.inf)
-    return False if dtype == "bool" else -np.inf
+    return False if dtype == "bool" else -_largest(dtype)
 
 
 def _highest(dtype: str) -> Any:
@@ -298,7 +298,11 @@ def _highest(dtype: str) -> Any:
         return int(np.iinfo(NUMPY[dtype]).max)
     if dtype in dtypes.COMPLEX:
         return complex(np.inf, np.inf)
-    return True if dtype == "bool" else np.inf
+    return True if dtype == "bool" else _largest(dtype)
+
+
+def _largest(dtype: str) -> float:
+    return 448.0 if dtype == "f8e4m3" else np.inf  # which has no infinity
 
 
 def _accumulate(function: Callable[..., np.ndarray]) -> Callable[[np.ndarray, Any], np.ndarray]:
@@ -311,7 +315,7 @@ def _accumulate(function: Callable[..., np.ndarray]) -> Callable[[np.ndarray, An
     return run
 
 
-_NARROW = (NUMPY["f16"], BFLOAT16)
+_NARROW = frozenset(NUMPY[d] for d in dtypes.NARROW)
 
 
 def _reduction(
@@ -368,9 +372,9 @@ def _strengthen(types: tuple[OperandType, ...]) -> tuple[OperandType, ...]:
     strong = [t for t in types if isinstance(t, np.dtype)]
     if not strong:
         return tuple(_DEFAULT[t] for t in types)  # type: ignore[index]
-    # ml_dtypes registers no rule for Python scalars: give bfloat16 the one of NumPy's own floats.
-    if any(t is float for t in types) and BFLOAT16 in strong and promote(*strong) == BFLOAT16:
-        return tuple(BFLOAT16 if t is float else t for t in types)
+    # ml_dtypes registers no rule for Python scalars: give its types the one of NumPy's own floats.
+    if any(t is float for t in types) and (both := promote(*strong)) in _NARROW:
+        return tuple(both if t is float else t for t in types)
     return types
 
 

@@ -240,7 +240,7 @@ class _Preparation:
 
     def _sum_of_products(self, node: Expr, a: Expr, b: Expr, shape: E.Shape) -> Expr:
         """(..., M, N, K) products, summed over K."""
-        wide = dtypes.NUMPY["f32"] if dtypes.name(node.dtype) in ("f16", "bf16") else node.dtype
+        wide = dtypes.NUMPY["f32"] if dtypes.name(node.dtype) in dtypes.NARROW else node.dtype
         a, b = _cast(a, wide), _cast(b, wide)
         *lead, sm, sk = contiguous_strides(a.shape)
         a = Expr(E.VIEW, (a,), (0, (*lead, sm, 0, sk)), shape, wide, 0)

@@ -159,7 +159,7 @@ def _check(index: list[np.ndarray], shape: Shape) -> None:
 
 
 def _dot(node: Expr, inputs: list[np.ndarray]) -> np.ndarray:
-    wide = dtypes.NUMPY["f32"] if dtypes.name(node.dtype) in ("f16", "bf16") else node.dtype
+    wide = dtypes.NUMPY["f32"] if dtypes.name(node.dtype) in dtypes.NARROW else node.dtype
     return np.matmul(*[x.astype(wide, copy=False) for x in inputs]).astype(node.dtype, copy=False)
 
 

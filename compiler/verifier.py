@@ -32,7 +32,7 @@ _ATTRS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 #: Where an op takes a pointer.
 _POINTER = {"load_view": 0, "load_ptr": 0, "store_view": 1, "store_ptr": 1}
 #: Dtypes in which a product of narrow operands may accumulate, beside their own.
-_WIDER = {"f16": "f32", "bf16": "f32", "i8": "i32", "u8": "i32"}
+_WIDER = {"i8": "i32", "u8": "i32", **dict.fromkeys(dtypes.NARROW, "f32")}
 
 
 class VerifyError(ValueError):

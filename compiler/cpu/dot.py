@@ -22,7 +22,7 @@ def emit(code: Codegen, op: Op) -> None:
     """Emit one dot.  Tiles are padded, so every vector along the result's columns is whole."""
     t = code.t
     out = op.result.type
-    wide = "f32" if out.dtype in ("f16", "bf16") else out.dtype
+    wide = "f32" if out.dtype in dtypes.NARROW else out.dtype
     a, b, *acc = [code.tile(v) for v in op.operands]
     result = code.slot(op.result, wide)
     code.kept.add(op.result)

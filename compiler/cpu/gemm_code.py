@@ -228,7 +228,7 @@ class Emitter:
 
     def dtype(self, value: ir.Value) -> str:
         dtype = value.type.dtype
-        return "f32" if self.excess and dtype in ("f16", "bf16") else dtype
+        return "f32" if self.excess and dtype in dtypes.NARROW else dtype
 
     def run(
         self,

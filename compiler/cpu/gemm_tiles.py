@@ -59,7 +59,8 @@ class Tile:
 
 def register_tile(dtype: str, target: Target) -> Tile:
     """The tile that fills the registers: all but four hold accumulators."""
-    part = {"bool": "i32", "i8": "i32", "u8": "i32", "i16": "i32", "u16": "i32", "f16": "f32", "bf16": "f32"}
+    part = {"bool": "i32", "i8": "i32", "u8": "i32", "i16": "i32", "u16": "i32"}
+    part |= dict.fromkeys(dtypes.NARROW, "f32")
     part = part.get(dtype) or dtypes.PART.get(dtype, dtype)
     x86 = target.triple.startswith(("x86_64", "i386", "i686"))
     width = target.vector_bytes // dtypes.SIZE[part]

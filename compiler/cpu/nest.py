@@ -131,7 +131,7 @@ class NestCode:
                 row = ops.TABLE.get(item.value.op.name) if item.value.op is not None else None
                 weight = row.cost if row else 1
                 dtype = item.value.type.dtype
-                sizes += weight * (4 if dtype in ("f16", "bf16") else dtypes.SIZE[dtypes.PART.get(dtype, dtype)])
+                sizes += weight * (4 if dtype in dtypes.NARROW else dtypes.SIZE[dtypes.PART.get(dtype, dtype)])
                 work += weight
                 draws |= row is not None and bool(row.types)
         self.work = work

@@ -37,7 +37,7 @@ class Reduction:
         row = ops.TABLE[op.attrs["kind"]]
         assert row.combine is not None and row.identity is not None
         dtype = op.operands[0].type.dtype
-        if dtype in ("f16", "bf16") and row.combine in ("add", "multiply"):
+        if dtype in dtypes.NARROW and row.combine in ("add", "multiply"):
             dtype = "f32"
         self.dtypes = [dtype, "i64"] if op.name == "argreduce" else [dtype]
         self.combiner = row.combine
@@ -243,7 +243,7 @@ class Scan:
         row = ops.TABLE[op.attrs["kind"]]
         assert row.combine is not None and row.identity is not None
         dtype = op.operands[0].type.dtype
-        self.dtype = "f32" if dtype in ("f16", "bf16") and row.combine in ("add", "multiply") else dtype
+        self.dtype = "f32" if dtype in dtypes.NARROW and row.combine in ("add", "multiply") else dtype
         self.combiner = row.combine
         self.identity = row.identity(self.dtype)
         self.axis = op.attrs["dim"]

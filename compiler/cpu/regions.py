@@ -115,7 +115,7 @@ def _is_made_by(value: Value, body: Block) -> bool:
     op = value.op
     if op is None or op not in body.ops or op.regions or op.name == "broadcast":
         return False
-    narrow = value.type.dtype in ("f16", "bf16")
+    narrow = value.type.dtype in dtypes.NARROW
     return not (narrow and op.name in ("reduce", "dot"))
 
 

@@ -170,7 +170,7 @@ class Elements:
     # -- ops ----------------------------------------------------------------------------------------------------------
     def dtype(self, value: Value) -> str:
         dtype = value.type.dtype
-        return "f32" if self.excess and dtype in ("f16", "bf16") else dtype
+        return "f32" if self.excess and dtype in dtypes.NARROW else dtype
 
     def run(self, ops_: Iterable[Op], where: Where) -> None:
         """Compute ops at a position, those not known yet."""

@@ -236,7 +236,7 @@ def state_types(op: Op) -> list[str]:
     """The dtypes of a reduction's or scan's state: narrow floats accumulate in f32."""
     dtype = op.operands[0].type.dtype
     row = ops.TABLE[op.attrs["kind"]]
-    if dtype in ("f16", "bf16") and row.combine in ("add", "multiply"):
+    if dtype in dtypes.NARROW and row.combine in ("add", "multiply"):
         dtype = "f32"
     return [dtype, "i64"] if op.name == "argreduce" else [dtype]
 

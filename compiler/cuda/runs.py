@@ -73,7 +73,7 @@ def settle(code: Codegen) -> None:
 
 
 def _waits(code: Codegen, op: Op) -> bool:
-    if op.result.type.dtype not in ("f16", "bf16") or op not in code.later:
+    if op.result.type.dtype not in dtypes.NARROW or op not in code.later:
         return False
     row = ops.TABLE.get(op.name)
     return op.name in ("load_view", "load_ptr") or (row is not None and row.cost >= DEAR)

@@ -62,7 +62,7 @@ class Simt:
         self.facts = Facts(kernel)
         self.dtype = self._multiplied()
         #: What sums are held as: registers of `wide`, narrow integers in 32 bits.
-        self.wide = "f32" if self.dtype in ("f16", "bf16") else self.dtype
+        self.wide = "f32" if self.dtype in dtypes.NARROW else self.dtype
         self.inner: list[ir.Op] = []
         if self.root.name == "dot":
             a, b = self.root.operands[:2]

@@ -1,12 +1,13 @@
 """Values of each dtype in registers and in memory, and conversions between dtypes.
 
-In a register a bool is i1, an integer itself, f16, bf16 and f32 are float (the narrow ones rounded), f64 is double, and
-a complex number is a pair of its parts.  In memory a bool is i8, bf16 is i16, f16 is half; the parts of complex
-numbers are loaded and stored one by one.
+In a register a bool is i1, an integer itself, f32 and narrower floats are float (the narrow ones rounded), f64 is
+double, and a complex number is a pair of its parts.  In memory a bool is i8, bf16 is i16, f16 is half, those of 8 bits
+are i8; the parts of complex numbers are loaded and stored one by one.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,10 @@ from .text import Text, V, lanes, vector
 #: A value in registers: one LLVM value, or a complex number's two.
 Register = V | tuple[V, V]
 
-_REGISTER = {"bool": "i1", "f16": "float", "bf16": "float", "f32": "float", "f64": "double"}
-_MEMORY = {"bool": "i8", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}
+_REGISTER = {"bool": "i1", **dict.fromkeys((*dtypes.NARROW, "f32"), "float"), "f64": "double"}
+_MEMORY = {"bool": "i8", **dict.fromkeys(dtypes.FLOAT8, "i8"), "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}
+#: Of a float of 8 bits: bits of the fraction, the least exponent of a normal number, and the largest number.
+_FLOAT8 = {"f8e4m3": (3, -6, 448.0), "f8e5m2": (2, -14, 57344.0)}
 
 
 def register_type(dtype: str, n: int = 0) -> str:
@@ -55,6 +58,13 @@ def from_memory(t: Text, v: Register, dtype: str) -> Register:
         return x.cast("fpext", "float").v
     if dtype == "bf16":
         return (x.cast("zext", "i32") << 16).from_bits().v
+    if dtype == "f8e5m2":  # the upper half of a half
+        return (x.cast("zext", "i16") << 8).cast("bitcast", "half").cast("fpext", "float").v
+    if dtype == "f8e4m3":
+        wide = x.cast("zext", "i32")
+        size = wide & 0x7F
+        scaled = (size << 20).from_bits() * 2.0**120
+        return (size == 0x7F).where(math.nan, scaled).copysign((wide << 24).from_bits()).v
     return v
 
 
@@ -69,11 +79,17 @@ def to_memory(t: Text, v: Register, dtype: str) -> Register:
         return x.cast("fptrunc", "half").v
     if dtype == "bf16":
         return x.to_bits().shr(16).cast("trunc", "i16").v
+    if dtype == "f8e5m2":
+        return x.cast("fptrunc", "half").cast("bitcast", "i16").shr(8).cast("trunc", "i8").v
+    if dtype == "f8e4m3":
+        size = (abs(x) * 2.0**-120).to_bits().shr(20)
+        sign = x.to_bits().shr(24) & 0x80
+        return (x.isnan().where(size.like(0x7F), size) | sign).cast("trunc", "i8").v
     return v
 
 
 def round_to(t: Text, v: V, dtype: str) -> V:
-    """A register whose value was computed in f32, rounded to f16 or bf16; of another dtype, itself."""
+    """A register whose value was computed in f32, rounded to a narrow dtype; of another dtype, itself."""
     if dtype == "f16":
         return Lanes(t, v).cast("fptrunc", "half").cast("fpext", "float").v
     if dtype == "bf16":
@@ -87,7 +103,23 @@ def round_to(t: Text, v: V, dtype: str) -> V:
         # Rounding could carry a NaN's payload into an infinity: make it quiet instead.
         kept = x.isnan().where(bits | 0x400000, nearest)
         return (kept & -0x10000).from_bits().v
+    if dtype in dtypes.FLOAT8:
+        return _round_to_8(Lanes(t, v), *_FLOAT8[dtype]).v
     return v
+
+
+def _round_to_8(x: Lanes, fraction: int, least: int, most: float) -> Lanes:
+    """Rounded to so many bits of the fraction; beyond `most` an infinity, or a NaN where the type has no infinity."""
+    size = abs(x)
+    # The last place of the sum with this power of two (and a half) is that of the result.
+    bits = x.to_bits()
+    exponent = bits & 0x7F80_0000
+    exponent = exponent.call("umax", 127 + least << 23).call("umin", 127 + 16 << 23)
+    magic = (exponent + (23 - fraction << 23 | 0x40_0000)).from_bits()
+    rounded = (size + magic) - magic
+    rounded = (rounded > most).where(math.inf if fraction == 2 else math.nan, rounded)
+    # LLVM takes copysign for a conversion from double to half, which needs a library.
+    return (rounded.to_bits() | bits & -0x8000_0000).from_bits()
 
 
 def convert(t: Text, v: Register, source: str, into: str) -> Register:
@@ -120,7 +152,7 @@ def _real(t: Text, v: V, source: str, into: str) -> V:
             ty = vector(target, lanes(v.ty))
             return t.saturating(f"fpto{sign}i", v, ty)
         if source == "f64":
-            # NumPy rounds f64 to f16 once, ml_dtypes f64 to bf16 by way of f32.
+            # NumPy rounds f64 to f16 once, ml_dtypes f64 to its types by way of f32.
             single = _to_odd(x) if into == "f16" else x.cast("fptrunc", "float")
             return round_to(t, single.v, into)
         wider = into == "f64" or into == "f32"

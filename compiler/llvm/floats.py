@@ -10,9 +10,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .. import dtypes
 from . import library
+from .convert import from_memory, to_memory
 from .lanes import Lanes, branch, per_lane
 from .target import MathTarget
+from .text import V
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +179,20 @@ def _floor_divide(m: Real, a: Lanes, b: Lanes) -> Lanes:
 # -- neighbours -------------------------------------------------------------------------------------------------------
 @emits("nextafter")
 def _nextafter(m: Real, a: Lanes, b: Lanes) -> Lanes:
-    # The bits of a bfloat16 are the upper half of a float's; those of a float16 are taken from a half.
-    x = a.cast("fptrunc", "half").to_bits() if m.dtype == "f16" else a.to_bits()
-    step = 1 << 16 if m.dtype == "bf16" else 1
-    back = (lambda i: i.from_bits().cast("fpext", "float")) if m.dtype == "f16" else lambda i: i.from_bits()
+    stored = to_memory(a.t, a.v, m.dtype)
+    assert isinstance(stored, V)
+    x = Lanes(a.t, stored)
+    elem, is_float = x.elem, x.is_float
+    x = x.to_bits() if is_float else x
+
+    def back(bits: Lanes) -> Lanes:
+        value = from_memory(a.t, (bits.cast("bitcast", elem) if is_float else bits).v, m.dtype)
+        assert isinstance(value, V)
+        return Lanes(a.t, value)
+
     away = (a < b) ^ (a < 0)
-    moved = back(away.where(x + step, x - step))
-    smallest = back(x.like(step)).copysign(b)
+    moved = back(away.where(x + 1, x - 1))
+    smallest = back(x.like(1)).copysign(b)
     result = (a == b).where(b, (a == 0).where(smallest, moved))
     return (a.isnan() | b.isnan()).where(a + b, result)
 

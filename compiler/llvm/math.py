@@ -51,7 +51,7 @@ def emit(
         return draws.OF_REALS[name](floats.Real(out, target), *values).v
     if dtype in dtypes.FLOAT:
         result = floats.Real(dtype, target)(name, *values).v
-        rounded = out in ("f16", "bf16") and name not in floats.EXACT
+        rounded = out in dtypes.NARROW and name not in floats.EXACT
         return round_to(t, result, out) if rounded else result
     if len(set(operands)) == 2:
         return integers.compare_mixed(name, *values, signed_first=dtype in dtypes.SIGNED).v

@@ -8,7 +8,10 @@ from tests.compiler.llvm_ops import hostile, spread
 
 ROWS = [op for op in ops.TABLE.values() if op.kind == "elementwise" and op.name != "cast" and op.arity < 4]
 #: C's result is used for values where one exists, else NumPy's in more precision.
-WIDER = {"f16": "f32", "bf16": "f32", "f32": "f64", "f64": np.longdouble, "c64": "c128", "c128": np.clongdouble}
+WIDER = {**dict.fromkeys(dtypes.NARROW, "f32"), "f32": "f64", "f64": np.longdouble, "c64": "c128", "c128": np.clongdouble}
+
+#: Binary digits of narrow floats, and their smallest numbers.
+PLACES = {"f16": (11, 2.0**-24), "bf16": (8, 2.0**-133), "f8e4m3": (4, 2.0**-9), "f8e5m2": (3, 2.0**-16)}
 
 
 def signatures(op):
@@ -64,7 +67,7 @@ def compare(op, operands, out, arrays, got):
 
 def ulp_limit(op, out):
     """Of a result computed in f32 and rounded, two roundings; of f32 and f64, the table's."""
-    if out in ("f16", "bf16"):
+    if out in dtypes.NARROW:
         return 1.0 if op.ulp[0] else 0
     return op.ulp[out == "f64"]
 
@@ -80,8 +83,8 @@ def ulp_error(op, arrays, got, expected, out):
             # Cancels where the result is near zero, in NumPy too.
             expected = np.maximum(np.abs(expected), np.max(np.abs(arrays), axis=0) / 4)
         size = np.abs(expected.astype(np.float64))
-        if out in ("f16", "bf16"):
-            digits, lowest = (11, 2.0**-24) if out == "f16" else (8, 2.0**-133)
+        if out in dtypes.NARROW:
+            digits, lowest = PLACES[out]
             ulp = np.maximum(2.0 ** (np.floor(np.log2(np.where(size > 0, size, 1e-300))) + 1 - digits), lowest)
         else:
             ulp = np.spacing(np.abs(np.where(finite, expected, 1)))

@@ -116,6 +116,8 @@ def hostile(dtype):
         z = np.empty(re.size, kind)
         z.real, z.imag = re, im
         return z
+    if dtype in dtypes.FLOAT8:
+        return np.arange(256, dtype=np.uint8).view(kind)
     info = {"f16": (6e-8, 6.1e-5, 65504.0, 9.8e-4), "bf16": (9.2e-41, 1.18e-38, 3.38e38, 7.8e-3)}.get(dtype)
     if info is None:
         f = np.finfo(kind)

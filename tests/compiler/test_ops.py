@@ -9,7 +9,7 @@ import pytest
 from blockarray.compiler import dtypes, ops
 from blockarray.compiler.dtypes import NUMPY
 
-BF16 = np.dtype(ml_dtypes.bfloat16)
+BF16, E4M3, E5M2 = map(np.dtype, (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2))
 ELEMENTWISE = [op for op in ops.TABLE.values() if op.kind == "elementwise"]
 UFUNCS = [op for op in ELEMENTWISE if isinstance(op.numpy, np.ufunc)]
 PYTHON = {bool: True, int: 1, float: 1.0, complex: 1j}
@@ -34,7 +34,7 @@ def our_answer(op, types):
 
 @pytest.mark.parametrize("op", UFUNCS, ids=repr)
 def test_promotion_is_numpys(op):
-    arrays = [d for d in NUMPY.values() if d != BF16]
+    arrays = [d for d in NUMPY.values() if d not in (BF16, E4M3, E5M2)]
     operands = itertools.product(arrays, [*arrays, *PYTHON] if op.arity == 2 else [None])
     for x, y in operands:
         types = (x,) if y is None else (x, y)
@@ -55,9 +55,11 @@ def test_every_row_is_whole():
         ((BF16, BF16), "bf16"), ((BF16, int), "bf16"), ((BF16, float), "bf16"), ((BF16, bool), "bf16"),
         ((float, BF16), "bf16"), ((BF16, complex), "c64"), ((BF16, NUMPY["f32"]), "f32"), ((BF16, NUMPY["f64"]), "f64"),
         ((BF16, NUMPY["f16"]), "f32"), ((BF16, NUMPY["i8"]), "bf16"), ((BF16, NUMPY["c64"]), "c64"),
+        ((E4M3, E4M3), "f8e4m3"), ((E4M3, float), "f8e4m3"), ((int, E5M2), "f8e5m2"), ((E4M3, E5M2), "f32"),
+        ((E4M3, NUMPY["i8"]), "f8e4m3"), ((E5M2, BF16), "f32"), ((E5M2, NUMPY["f16"]), "f32"),
     ],
 )  # fmt: skip
-def test_bfloat16_promotes_like_a_float_of_numpys(types, expected):
+def test_other_floats_promote_like_those_of_numpys(types, expected):
     assert ops.resolve(ops.TABLE["add"], *types)[1] == NUMPY[expected]
     assert ops.promote(*types) == NUMPY[expected]
 
@@ -79,7 +81,7 @@ def test_where_and_clip():
 
 
 def test_promote_agrees_with_result_type():
-    numpys = [d for d in NUMPY.values() if d != BF16]
+    numpys = [d for d in NUMPY.values() if d not in (BF16, E4M3, E5M2)]
     for types in itertools.product(numpys, [*numpys, *PYTHON.values()]):
         ours = tuple(t if isinstance(t, np.dtype) else type(t) for t in types)
         assert ops.promote(*ours) == np.result_type(*types)
