@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import draws, dtypes
-from .dtypes import BFLOAT16, BOOL, COMPLEX128, FLOAT64, INT64, NUMPY
+from .dtypes import BOOL, COMPLEX128, FLOAT64, INT64, NUMPY
 
 #: The type of an operand: a dtype, or Python's bool, int, float or complex for a Python scalar.
 OperandType = np.dtype | type

@@ -20,7 +20,8 @@ from .text import Text, V, lanes, vector
 Register = V | tuple[V, V]
 
 _REGISTER = {"bool": "i1", **dict.fromkeys((*dtypes.NARROW, "f32"), "float"), "f64": "double"}
-_MEMORY = {"bool": "i8", **dict.fromkeys(dtypes.FLOAT8, "i8"), "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}
+_MEMORY = {"bool": "i8", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}
+_MEMORY |= dict.fromkeys(dtypes.FLOAT8, "i8")
 #: Of a float of 8 bits: bits of the fraction, the least exponent of a normal number, and the largest number.
 _FLOAT8 = {"f8e4m3": (3, -6, 448.0), "f8e5m2": (2, -14, 57344.0)}
 

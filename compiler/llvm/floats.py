@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .. import dtypes
 from . import library
 from .convert import from_memory, to_memory
 from .lanes import Lanes, branch, per_lane

@@ -8,7 +8,13 @@ from tests.compiler.llvm_ops import hostile, spread
 
 ROWS = [op for op in ops.TABLE.values() if op.kind == "elementwise" and op.name != "cast" and op.arity < 4]
 #: C's result is used for values where one exists, else NumPy's in more precision.
-WIDER = {**dict.fromkeys(dtypes.NARROW, "f32"), "f32": "f64", "f64": np.longdouble, "c64": "c128", "c128": np.clongdouble}
+WIDER = {
+    **dict.fromkeys(dtypes.NARROW, "f32"),
+    "f32": "f64",
+    "f64": np.longdouble,
+    "c64": "c128",
+    "c128": np.clongdouble,
+}
 
 #: Binary digits of narrow floats, and their smallest numbers.
 PLACES = {"f16": (11, 2.0**-24), "bf16": (8, 2.0**-133), "f8e4m3": (4, 2.0**-9), "f8e5m2": (3, 2.0**-16)}

@@ -6,8 +6,10 @@ from ... import dtypes
 from ...llvm.text import V
 from .builder import Builder
 
-#: Bits of an infinity; a larger magnitude is a NaN.
-_INFINITY = {"f8e4m3": 0x7E, "f8e5m2": 0x7C, "f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F80_0000, "f64": 0x7FF0_0000_0000_0000}
+#: Bits of an infinity, or of the largest number where there is none; a larger magnitude is a NaN.
+_INFINITY = {
+    "f8e4m3": 0x7E, "f8e5m2": 0x7C, "f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F80_0000, "f64": 0x7FF0_0000_0000_0000,
+}  # fmt: skip
 
 
 def bits(dtype: str) -> int:
