@@ -21,7 +21,8 @@ from .runtime.memory import Buffer, allocate, as_numpy, wrap
 #: How a parameter lies in its slot of 8 bytes, for `struct`; complex parameters take two slots.
 _SLOT = {
     "bool": "?7x", "i8": "b7x", "i16": "h6x", "i32": "i4x", "i64": "q", "u8": "B7x", "u16": "H6x", "u32": "I4x",
-    "u64": "Q", "f8e4m3": "B7x", "f8e5m2": "B7x", "f16": "e6x", "bf16": "H6x", "f32": "f4x", "f64": "d", "c64": "f4xf4x", "c128": "dd",
+    "u64": "Q", "f8e4m3": "B7x", "f8e5m2": "B7x", "f16": "e6x", "bf16": "H6x", "f32": "f4x", "f64": "d",
+    "c64": "f4xf4x", "c128": "dd",
 }  # fmt: skip
 
 

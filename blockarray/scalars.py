@@ -8,8 +8,9 @@ import numpy as np
 
 __all__ = [
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2",
-    "float16", "bfloat16", "float32", "float64", "complex64", "complex128", "bool_", "intp", "uintp", "int_", "uint", "half", "single", "double",
-    "csingle", "cdouble", "byte", "ubyte", "short", "ushort", "intc", "uintc", "longlong", "ulonglong", "long", "ulong",
+    "float16", "bfloat16", "float32", "float64", "complex64", "complex128", "bool_", "intp", "uintp", "int_", "uint",
+    "half", "single", "double", "csingle", "cdouble", "byte", "ubyte", "short", "ushort", "intc", "uintc", "longlong",
+    "ulonglong", "long", "ulong",
 ]  # fmt: skip
 
 bool = bool_ = np.bool
