@@ -363,8 +363,9 @@ class _Lowering:
         def size(axis: Axis) -> Value:
             if axis not in sizes:
                 sizes[axis] = self._int(f"n{len(sizes)}", axis.size)
-                # Whole rows of wide accesses; a blocked axis has its last block apart.
-                if axis in self.tile and self.tile[axis] is None and axis in contiguous:
+                # Whole rows of wide accesses; a blocked axis has its last block apart, but for products.
+                whole = axis in self.tile and (self.tile[axis] is None or self.contraction is not None)
+                if whole and axis in contiguous:
                     self._mark(sizes[axis], axis.size)
             return sizes[axis]
 

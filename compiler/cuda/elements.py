@@ -15,6 +15,7 @@ from . import memory
 from .memory import GLOBAL, i64, join
 from .target import Target
 
+_CONTRACTED = {"add": "fadd", "subtract": "fsub", "multiply": "fmul"}
 #: Position by dim, within the program's tile.
 Where = Mapping[str, V]
 
@@ -207,10 +208,18 @@ class Elements:
                 return self.load(op, self.element(pointer, position), 1)[0]
         if op.name in ops.TABLE and ops.TABLE[op.name].kind == "elementwise":
             args = [self._operand(x, where) for x in op.operands]
+            if opcode := self._contracted(op):
+                a, b = args
+                assert isinstance(a, V) and isinstance(b, V)
+                return t.op(f"{opcode} contract {a}, {b.ref}", a.ty)
             # As exact as the dtype asks for, even where it is not rounded to that.
             operands = [x.type.dtype for x in op.operands]
             return math.emit(t, op.name, args, operands, self.dtype(result), self.target)
         raise NotImplementedError(f"kernel @{self.kernel.name}: no {op.name} in a product")
+
+    def _contracted(self, op: Op) -> str | None:
+        """The instruction of an op whose product and sum may be rounded once, since neither need be rounded yet."""
+        return _CONTRACTED.get(op.name) if self.excess and op.result.type.dtype in ("f16", "bf16") else None
 
     def _operand(self, value: Value, where: Where) -> Register:
         return self(value, where if value.type.extents else None)

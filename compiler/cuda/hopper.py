@@ -9,11 +9,10 @@ under way.
 from __future__ import annotations
 
 from .. import ir
-from ..llvm.convert import Register, round_to
 from ..llvm.text import V
 from . import memory, tensor_maps
 from .codegen import Code as Generated
-from .elements import Where
+from .epilogue import Epilogue
 from .memory import SHARED, i32, i64
 from .mma import Mma
 from .panels import Side
@@ -30,6 +29,9 @@ FEW, MANY = 40, 232
 SIDE = 64
 #: Bytes of all barriers of a kind.
 BARRIERS = 128
+#: Steps of k by which one group of warps finishes a tile before the other, so that one multiplies while the other
+#: computes what comes after the product.
+LAG = 2
 
 
 class Hopper(Pipelined, Wgmma):
@@ -50,14 +52,15 @@ class Hopper(Pipelined, Wgmma):
         super().__init__(kernel, target)
         self.threads = LOADING + MULTIPLYING
         self.maps: dict[str, TensorMap | None] = {"a": self._map(self.a), "b": self._map(self.b)}
-        #: How the copy engine stores the tile, if it can.
-        self.out = self._staged()
+        self.epilogue = Epilogue(self)
         panels = (ROWS + self.columns) * ROW
-        staging = ROWS * self.columns * 2 if self.out else 0
-        self.stages = min(8, (target.shared - staging - 2 * BARRIERS) // panels)
+        self.stages = min(8, (target.shared - self.epilogue.nbytes - 3 * BARRIERS) // panels)
         self.staging = self.stages * panels
-        self.full = self.staging + staging
+        self.full = self.staging + self.epilogue.nbytes
         self.empty = self.full + BARRIERS
+        #: Barriers of the matrices that the epilogue reads, and of the group that goes first.
+        self.brought = self.empty + BARRIERS
+        self.ahead_ = self.brought + MULTIPLYING // 32 * BARRIER
 
     def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
         columns = self.block[1]
@@ -69,21 +72,14 @@ class Hopper(Pipelined, Wgmma):
             return None
         return tensor_maps.find(self.kernel, self.facts, op, (SIDE, side.extent if side.deep else SIDE))
 
-    def _staged(self) -> TensorMap | None:
-        stores = [op for op in self.kernel.body.ops if op.name == "store_view"]
-        if len(stores) != 1 or stores[0].operands[1].type.dtype not in ("f16", "bf16"):
-            return None
-        found = tensor_maps.find(self.kernel, self.facts, stores[0], (SIDE, SIDE))
-        return found if found is not None and found.inner == self.n else None
-
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Generated:
         t, e, kernel = self.t, self.e, self.kernel
         e.run([op for op in kernel.body.ops if op.name == "const" and not op.result.type.extents], {})
         self.a.offsets, self.b.offsets = (0,), (ROWS * ROW,)
         self.panels = (ROWS + self.columns) * ROW
-        maps = [m for m in (*self.maps.values(), self.out) if m is not None]
-        self.names = {m: V(f"%m{k}", "ptr") for k, m in enumerate(maps)}
+        maps = [m for m in (*self.maps.values(), *self.epilogue.maps) if m is not None]
+        self.names = {m: V(f"%m{k}", "ptr") for k, m in enumerate(dict.fromkeys(maps))}
         self._begin()
         loads = t.cmp("ult", self.tid, i32(LOADING))
         with t.if_else(loads) as turn:
@@ -105,7 +101,7 @@ class Hopper(Pipelined, Wgmma):
             "entry:", *t.allocas, *t.lines, "}", *t.declarations.values(), "",
         ))  # fmt: skip
         return Generated(
-            text, self.threads, self.empty + BARRIERS, maps=tuple(m.described(kernel) for m in maps), resident=1,
+            text, self.threads, self.brought + BARRIERS, maps=tuple(m.described(kernel) for m in self.names), resident=1,
             waits=True,
         )  # fmt: skip
 
@@ -125,6 +121,8 @@ class Hopper(Pipelined, Wgmma):
             for k in range(self.stages):
                 for start, count in ((self.full, 1), (self.empty, MULTIPLYING // 128)):
                     self._make_barrier(start + k * BARRIER, count)
+            for start in range(self.brought, self.ahead_ + BARRIER, BARRIER):
+                self._make_barrier(start, 1)
             self._act("fence.mbarrier_init.release.cluster;")
         self._act("bar.sync 0;")
         # What is queued next may begin as processors fall idle, and so has this: here it meets memory.
@@ -181,94 +179,43 @@ class Hopper(Pipelined, Wgmma):
         rows = t.bin("add", t.bin("shl", self.group, i32(6)), self.warp_row)
         self.down = t.bin("add", rows, t.bin("lshr", self.lane, i32(2)))
         self.across = t.bin("shl", t.bin("and", self.lane, i32(3)), i32(1))
-        if self.out is not None:
-            self._stage()
+        self.epilogue.begin(self.staging, self.brought)
         ring = self._ring()
-        before = t.cell("i32")
+        before, turn = t.cell("i32"), t.cell("i32")
+        t.set(turn, i32(0))
+        # Near the end of a tile the second group waits for the first one to be at its end.
+        second = t.cmp("ne", self.group, i32(0))
+        many = t.cmp("uge", self.steps, i32(2 * self.stages))
+        waits = t.select(t.bin("and", many, second), t.bin("sub", self.steps, i32(LAG)), i32(-1))
+        leads = t.bin("and", t.bin("and", many, self.lead), t.cmp("eq", self.group, i32(0)))
+        ahead = t.bin("add", self.base, i32(self.ahead_))
         with t.for_(self.tiles, self.step_, self.first) as tile, e.scope():
             self._locate(tile)
             sums = self._sums()
             with t.for_(self.steps) as number:
                 stage, parity = self._present(ring)
+                if LAG:
+                    with t.if_(t.cmp("eq", number, waits)):
+                        self._wait(ahead, t.get(turn, "i32"))
                 self._wait(self._barrier(self.full, stage), parity)
                 here = memory.at(t, V("@shared", SHARED), t.cast("zext", t.bin("mul", stage, i32(self.panels)), "i64"))
                 self._multiply(sums, here, None)
                 with t.if_(t.bin("and", self.lead, t.cmp("ne", number, i32(0)))):
                     self._release(t.get(before, "i32"))
+                self.epilogue.bring(t.cmp("eq", number, i32(1)))
                 t.set(before, stage)
                 self._advance(ring)
+            if LAG:
+                with t.if_(leads):
+                    self._arrive(ahead)
+                t.set(turn, t.bin("xor", t.get(turn, "i32"), i32(1)))
+            self.epilogue.bring(t.cmp("slt", self.steps, i32(2)))
+            self.epilogue.prefetch()
             self._asm(sums, "wgmma.wait_group.sync.aligned 0;", [])
             with t.if_(t.bin("and", self.lead, t.cmp("ne", self.steps, i32(0)))):
                 self._release(t.get(before, "i32"))
-            self._finish(sums, [i64(0), i64(0)], [self._extent(d) for d in (self.m, self.n)])
-        if self.out is not None:
-            with t.if_(self.lead):
-                self._act("cp.async.bulk.wait_group 0;")
+            self.epilogue.finish(sums)
+        self.epilogue.end()
 
     def _release(self, stage: V) -> None:
         self._arrive(self._barrier(self.empty, stage))
-
-    # -- the result ---------------------------------------------------------------------------------------------------
-    def _whole(self, needed: list[ir.Op], inside: V) -> V | None:
-        """The copy engine leaves out what is past the end."""
-        return inside if self.out is None else None
-
-    def _stage(self) -> None:
-        """Where the thread's rows of eight elements go in the staged tile."""
-        t, lane = self.t, self.lane
-        low = t.bin("and", lane, i32(7))
-        down = t.bin("add", low, t.bin("and", lane, i32(8)))
-        size = SIDE * self.columns * 2
-        self.staged = t.bin("add", t.bin("add", self.base, i32(self.staging)), t.bin("mul", self.group, i32(size)))
-        row = t.bin("add", self.staged, t.bin("mul", t.bin("add", down, self.warp_row), i32(ROW)))
-        half = t.bin("lshr", lane, i32(4))
-        self.chunks = [
-            t.bin("add", row, t.bin("shl", t.bin("xor", t.bin("add", half, i32(2 * q)), low), i32(4)))
-            for q in range(SIDE // 16)
-        ]
-
-    def _store_whole(
-        self, stores: list[ir.Op], needed: list[ir.Op], rows: list[V], columns: list[V], results: list[list[Register]]
-    ) -> None:
-        if self.out is None:
-            super()._store_whole(stores, needed, rows, columns, results)
-            return
-        t, e = self.t, self.e
-        if any(op.name in ("load_view", "load_ptr") for op in needed):
-            last = [t.bin("sub", self._extent(d), i64(1)) for d in (self.m, self.n)]
-            rows, columns = (
-                [t.call("llvm.smin.i64", "i64", [x, end]) for x in lined]
-                for lined, end in zip((rows, columns), last, strict=True)
-            )
-        (op,) = stores
-        value, dtype = op.operands[0], op.operands[1].type.dtype
-        group = t.bin("add", self.group, i32(1))
-        with t.if_(self.lead):
-            self._act("cp.async.bulk.wait_group.read 0;")
-        self._act("bar.sync $0, 128;", group)
-        for first in range(0, self.columns // 4, 4):
-            words = []
-            with e.scope():
-                for pair in (0, 2):
-                    for row in range(2):
-                        values = []
-                        for k in (first + pair, first + pair + 1):
-                            where: Where = {self.m: rows[row], self.n: columns[k]}
-                            e.define(self.root.result, results[row][k], where)
-                            e.run(needed, where)
-                            found = e(value, where if value.type.extents else None)
-                            assert isinstance(found, V)
-                            values.append(round_to(t, found, dtype))
-                        words += memory.pack(t, values, dtype, "i32")
-            block, chunk = divmod(first // 4, SIDE // 16)
-            at = t.bin("add", self.chunks[chunk], i32(block * BOX))
-            self._act("stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};", at, *words)
-        self._act("fence.proxy.async.shared::cta;")
-        self._act("bar.sync $0, 128;", group)
-        with t.if_(self.lead):
-            start = t.bin("add", t.cast("trunc", self.starts[self.m], "i32"), t.bin("shl", self.group, i32(6)))
-            for part in range(self.columns // SIDE):
-                column = t.bin("add", t.cast("trunc", self.starts[self.n], "i32"), i32(part * SIDE))
-                place = self.out.place(column, start, self.programs)
-                self._send(self.names[self.out], t.bin("add", self.staged, i32(part * BOX)), place)
-            self._act("cp.async.bulk.commit_group;")

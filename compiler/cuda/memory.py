@@ -65,22 +65,25 @@ def _word(dtype: str, nbytes: int) -> tuple[str, int]:
     return f"i{8 * word}", nbytes // word
 
 
-def load(t: Text, ptr: V, dtype: str, n: int, mask: V | None = None) -> list[Register]:
-    """n consecutive elements at an address that is a multiple of their joint size."""
+def load(t: Text, ptr: V, dtype: str, n: int, mask: V | None = None, beyond: int = 0) -> list[Register]:
+    """n consecutive elements, `beyond` bytes after an address, at a multiple of their joint size."""
     word, count = _word(dtype, n * dtypes.SIZE[dtype])
-    words = _load_words(t, ptr, word, count) if mask is None else _load_masked(t, ptr, word, count, mask)
-    return _unpack(t, words, dtype, n)
+    if mask is None:
+        words = _load_words(t, at(t, ptr, beyond), word, count)
+    else:
+        words = _load_masked(t, ptr, word, count, mask, beyond)
+    return unpack(t, words, dtype, n)
 
 
-def store(t: Text, values: Sequence[Register], ptr: V, dtype: str, mask: V | None = None) -> None:
-    """Store consecutive elements to an address that is a multiple of their joint size."""
+def store(t: Text, values: Sequence[Register], ptr: V, dtype: str, mask: V | None = None, beyond: int = 0) -> None:
+    """Store consecutive elements, `beyond` bytes after an address, at a multiple of their joint size."""
     word, count = _word(dtype, len(values) * dtypes.SIZE[dtype])
     words = pack(t, values, dtype, word)
     assert len(words) == count
     if mask is None:
-        _store_words(t, words, ptr)
+        _store_words(t, words, at(t, ptr, beyond))
     else:
-        _store_masked(t, words, ptr, mask)
+        _store_masked(t, words, ptr, mask, beyond)
 
 
 def combine(t: Text, kind: str, value: Register, ptr: V, dtype: str, mask: V | None) -> None:
@@ -121,13 +124,18 @@ def _access(word: str, count: int) -> str:
     return (f"v{count}." if count > 1 else "") + f"b{word[1:]}"
 
 
-def _load_masked(t: Text, ptr: V, word: str, count: int, mask: V) -> list[V]:
+def _after(nbytes: int) -> str:
+    """What follows an address in an instruction, so that it needs no register of its own."""
+    return f"+{nbytes}" if nbytes else ""
+
+
+def _load_masked(t: Text, ptr: V, word: str, count: int, mask: V, beyond: int) -> list[V]:
     # There are no registers of 8 bits.
     held = "i16" if word == "i8" else word
     letter, width = {"i16": ("h", 16), "i32": ("r", 32), "i64": ("l", 64)}[held]
     zeros = " ".join(f"mov.b{width} ${k}, 0;" for k in range(count))
     space = _SPACES[ptr.ty]
-    text = f"{zeros} @${count + 1} ld.{space}.{_access(word, count)} {_operands(0, count)}, [${count}];"
+    text = f"{zeros} @${count + 1} ld.{space}.{_access(word, count)} {_operands(0, count)}, [${count}{_after(beyond)}];"
     constraints = ",".join([f"=&{letter}"] * count + ["l", "b"])
     ty = held if count == 1 else "{" + ", ".join([held] * count) + "}"
     found = t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({ptr}, {mask})', ty)
@@ -135,18 +143,19 @@ def _load_masked(t: Text, ptr: V, word: str, count: int, mask: V) -> list[V]:
     return [t.cast("trunc", w, word) for w in words]
 
 
-def _store_masked(t: Text, words: list[V], ptr: V, mask: V) -> None:
+def _store_masked(t: Text, words: list[V], ptr: V, mask: V, beyond: int) -> None:
     word, count = words[0].ty, len(words)
     if word == "i8":
         words = [t.cast("zext", w, "i16") for w in words]
     letter = {"i8": "h", "i16": "h", "i32": "r", "i64": "l"}[word]
-    text = f"@${count + 1} st.{_SPACES[ptr.ty]}.{_access(word, count)} [${count}], {_operands(0, count)};"
+    text = f"@${count + 1} st.{_SPACES[ptr.ty]}.{_access(word, count)} [${count}{_after(beyond)}], {_operands(0, count)};"
     constraints = ",".join([letter] * count + ["l", "b"]) + ",~{memory}"
     t.line(f'call void asm sideeffect "{text}", "{constraints}"({", ".join(map(str, words))}, {ptr}, {mask})')
 
 
 # -- elements in words ------------------------------------------------------------------------------------------------
-def _unpack(t: Text, words: list[V], dtype: str, n: int) -> list[Register]:
+def unpack(t: Text, words: list[V], dtype: str, n: int) -> list[Register]:
+    """The inverse of `pack`."""
     elem = memory_type(dtype)
     size = dtypes.SIZE[dtypes.PART.get(dtype, dtype)]
     pieces: list[V] = []

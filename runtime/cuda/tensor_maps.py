@@ -11,6 +11,8 @@ from . import driver
 
 #: Bytes of a map.
 NBYTES = 128
+#: The driver's name of each dtype, and bytes of an element.
+KINDS = {"f16": ("FLOAT16", 2), "bf16": ("BFLOAT16", 2), "f32": ("FLOAT32", 4)}
 
 
 class TensorMaps:
@@ -53,13 +55,13 @@ class TensorMaps:
 
 @lru_cache(maxsize=1024)
 def _encode(dtype: str, pointer: int, sizes: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> bytes:
-    """A map of an array of 16-bit elements with contiguous rows; `strides` are of the other dims, in elements."""
+    """A map of an array with contiguous rows; `strides` are of the other dims, in elements."""
     api = driver.api
-    kinds = api.CUtensorMapDataType
-    kind = {"f16": kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16, "bf16": kinds.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16}[dtype]
+    kind = getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{KINDS[dtype][0]}")
+    size = KINDS[dtype][1]
     status, made = api.cuTensorMapEncodeTiled(
         kind, len(sizes), pointer,
-        [api.cuuint64_t(n) for n in sizes], [api.cuuint64_t(2 * n) for n in strides],
+        [api.cuuint64_t(n) for n in sizes], [api.cuuint64_t(size * n) for n in strides],
         [api.cuuint32_t(n) for n in box], [api.cuuint32_t(1)] * len(sizes),
         api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         api.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,

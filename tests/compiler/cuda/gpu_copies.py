@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blockarray.compiler import dtypes
+
 if TYPE_CHECKING:
     from .gpu_emulator import Emulator
 
@@ -29,21 +31,23 @@ class Barrier:
 
 @dataclass
 class Map:
-    """A tensor map: an array of 16-bit elements, and the box that a copy moves; innermost first."""
+    """A tensor map: an array, and the box that a copy moves; innermost first."""
 
     pointer: int
+    #: Bytes of an element.
+    size: int
     sizes: list[int]
     strides: list[int]
     box: list[int]
 
     def addresses(self, place: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """The address of each element of a box of rows of 64, and which of them are in the array."""
+        """The address of each element of a box, and which of them are in the array."""
         rows, columns = np.arange(self.box[1])[:, None], np.arange(self.box[0])[None]
         inside = (columns + place[0] < self.sizes[0]) & (rows + place[1] < self.sizes[1])
         assert min(place) >= 0 and all(p < n for p, n in zip(place[2:], self.sizes[2:], strict=True))
         offset = (columns + place[0]) + (rows + place[1]) * self.strides[0]
         offset = offset + sum(p * s for p, s in zip(place[2:], self.strides[1:], strict=True))
-        return self.pointer + 2 * offset, inside
+        return self.pointer + self.size * offset, inside
 
 
 def maps(specs: tuple[dict[str, Any], ...], words: list[int]) -> list[Map]:
@@ -51,10 +55,10 @@ def maps(specs: tuple[dict[str, Any], ...], words: list[int]) -> list[Map]:
     found = []
     for spec in specs:
         sizes, strides = ([words[s] for s in spec[key]] for key in ("sizes", "strides"))
-        pointer = words[spec["pointer"]]
-        assert not min(sizes) or (pointer % 16 == 0 and all(s * 2 % 16 == 0 and 0 < s < 1 << 39 for s in strides))
-        assert spec["box"][0] * 2 <= 128 and max(spec["box"]) <= 256
-        found.append(Map(pointer, sizes, strides, spec["box"]))
+        pointer, size = words[spec["pointer"]], dtypes.SIZE[spec["dtype"]]
+        assert not min(sizes) or (pointer % 16 == 0 and all(s * size % 16 == 0 and 0 < s < 1 << 38 for s in strides))
+        assert spec["box"][0] * size <= 128 and max(spec["box"]) <= 256
+        found.append(Map(pointer, size, sizes, strides, spec["box"]))
     return found
 
 
@@ -97,7 +101,9 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
         e.blocked[:] = False
     elif text.startswith("stmatrix"):
         _store_fragments(e, operands[0], operands[1:], mask)
-    elif not text.startswith(("fence.mbarrier", "fence.proxy.async", "cp.async.bulk", "griddepcontrol")):
+    elif text.startswith("st.shared.v"):
+        e._store(np.stack(operands[1:], 1), operands[0], "ptr addrspace(3)", mask)
+    elif not text.startswith(("bar.warp", "fence.mbarrier", "fence.proxy.async", "cp.async.bulk", "griddep")):
         return False
     return True
 
@@ -114,18 +120,19 @@ def _copy(e: Emulator, text: str, operands: list[int], program: int) -> None:
     assert f".{len(map_.sizes)}d." in text and len(place) == len(map_.sizes)
     assert here % 1024 == 0, "a panel that the swizzle does not fit"
     addresses, inside = map_.addresses(place)
-    memory, shared = e.memory.bytes.view(np.uint16), e.shared[program].view(np.uint16)
+    size = map_.size
+    memory, shared = (x.view(f"u{size}") for x in (e.memory.bytes, e.shared[program]))
     rows, columns = np.arange(inside.shape[0])[:, None], np.arange(inside.shape[1])[None]
-    places = _swizzled(here + rows * 128 + columns * 2) // 2
+    places = _swizzled(here + rows * 128 + columns * size) // size
     used = addresses[inside]
     assert e.memory.allowed[used].all(), "out of bounds"
     if loads:
         shared[places] = 0
-        shared[places[inside]] = memory[used // 2]
-        e.barriers[program, barrier].nbytes -= inside.size * 2
+        shared[places[inside]] = memory[used // size]
+        e.barriers[program, barrier].nbytes -= inside.size * size
         e.barriers[program, barrier].settle()
     else:
-        memory[used // 2] = shared[places[inside]]
+        memory[used // size] = shared[places[inside]]
 
 
 def _store_fragments(e: Emulator, address: np.ndarray, words: list[np.ndarray], mask: np.ndarray) -> None:

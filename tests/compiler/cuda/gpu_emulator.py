@@ -291,6 +291,7 @@ class Emulator:
 
     def _compute(self, rhs: str, name: str, mask: np.ndarray, came: np.ndarray) -> Any:
         opcode, rest = rhs.split(" ", 1)
+        rest = rest.removeprefix("contract ")
         if opcode == "call":
             return self._call(rhs, mask)
         if opcode == "atomicrmw":
@@ -496,7 +497,7 @@ class Emulator:
                     memory, x = memory.view(unsigned), x.view(unsigned)
                 (np.maximum if "max" in asm[2] else np.add).at(memory, places[:, 0] // x.itemsize, x)
                 return
-            self._store(np.stack(values, 1), address, space, active)
+            self._store(np.stack(values, 1), address + _beyond(asm[2]), space, active)
         else:
             if found := re.search(r"cp\.async\.c[ag]\.shared\.global\.(\d+)", line):
                 to, source, count = (self.typed(x)[0] for x in _split(line[line.index("(") + 1 : -1]))
@@ -536,12 +537,14 @@ class Emulator:
         if asm := _ASM.match(rhs):
             if not asm[2]:
                 return self.typed(asm[4])[0]
+            if "ldmatrix" in asm[2]:
+                return gpu_warps.load_fragments(self, self.typed(asm[4])[0], mask, False)
             ptr, predicate = _split(asm[4])
             address, space = self.typed(ptr)
             kinds = asm[1].strip("{}").split(", ")
             active = mask & self.typed(predicate)[0]
             elem = "i8" if ".b8" in asm[2] else kinds[0]
-            words = self._load(address, space, elem, len(kinds), active)
+            words = self._load(address + _beyond(asm[2]), space, elem, len(kinds), active)
             if "acquire" in asm[2]:
                 return np.where(active, words[:, 0], 2).astype(np.int32)
             words = words if elem != "i8" else _unsigned(words).astype(_type(kinds[0]))
@@ -602,6 +605,12 @@ class Emulator:
             args = [_unsigned(a) for a in args]
         result = function(*args)
         return result.view(_type(ty)) if unsigned else result.astype(_type(ty))
+
+
+def _beyond(asm: str) -> int:
+    """The bytes that an instruction adds to its address."""
+    found = re.search(r"\[\$\d+\+(\d+)\]", asm)
+    return int(found[1]) if found else 0
 
 
 def _saturated(x: np.ndarray, ty: Any, unsigned: bool) -> np.ndarray:

@@ -101,6 +101,22 @@ def dense(dtype: str = "bf16", m: int = 208, n: int = 144, k: int = 80, batch: i
     return p.case(4 * tolerance(dtype), 8 * k**0.5 * tolerance(dtype))
 
 
+def finished(
+    dtype: str = "bf16", m: int = 208, n: int = 272, k: int = 80, pad: int = 0, broad: int = 256, turned: bool = False
+) -> Case:
+    """Of z = a @ b + c + d several results, of several types; `turned`: d is transposed, and one result."""
+    p = Product(m, n, k, 128, broad=broad)
+    b = p.b
+    product = b.dot(p.operand("mk", dtype, pad=pad), p.operand("kn", dtype, pad=pad))
+    total = b.op("add", product, p.spread(p.line("n", dtype), "mn"))
+    other = p.operand("mn", dtype, turned, pad)
+    z = b.op("add", total, other)
+    p.result(z, pad=pad)
+    p.result(b.op("multiply", b.cast(product, "f32"), p.spread(p.line("m", "f32"), "mn")), turned, pad)
+    p.result(b.op("less", other, p.spread(p.line("n", dtype), "mn")), pad=pad)
+    return p.case(4 * tolerance(dtype), 8 * k**0.5 * tolerance(dtype))
+
+
 def distances(dtype: str = "f32", m: int = 64, n: int = 64, k: int = 16, side: int = 64, kind: str = "sum") -> Case:
     """Sums of (a[:, None] - b[None]) ** 2, or for other kinds of |a[:, None] - b[None]|, over k."""
     p = Product(m, n, k, side)
@@ -175,6 +191,10 @@ CASES: dict[str, Callable[[], Case]] = {
     "product f16 ahead k 0": lambda: product("f16", 128, 128, 0, 128),
     "dense bf16": lambda: dense("bf16"),
     "dense f16 batched": lambda: dense("f16", batch=2, broad=64),
+    "product bf16 ahead far": lambda: product("bf16", 300, 272, 464, 128, broad=256),
+    "finished bf16": finished,
+    "finished f16 odd": lambda: finished("f16", 150, 141, 77, 3, 64),
+    "finished bf16 turned": lambda: finished("bf16", 144, 144, 64, 0, 128, turned=True),
     "product f16 short": lambda: product("f16", 64, 64, 16, 64),
     "product bf16 long": lambda: product("bf16", 33, 32, 333, 32),
     "product f16 aligned, k odd": lambda: product("f16", 32, 64, 176, 64, "ab"),

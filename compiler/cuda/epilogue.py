@@ -1,0 +1,382 @@
+"""How a finished tile of a product goes from registers to memory on Hopper, through the ops after the product.
+
+A warp has sixteen rows of a tile, and takes them along by blocks of columns.  What the copy engine can store goes to
+boxes in shared memory, from where it is stored while the next blocks and the next tile are computed; the warps do not
+wait for each other.  A matrix that is read where the result is written is brought into those boxes beforehand.  Other
+memory is accessed in predicated instructions, those of a block loaded while the block before it is computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .. import dtypes, ir
+from ..llvm.convert import Register, round_to
+from ..llvm.text import V
+from . import memory, tensor_maps
+from .elements import Where, slice_of
+from .memory import i32, i64, join
+from .tensor_maps import TensorMap
+
+if TYPE_CHECKING:
+    from .hopper import Hopper
+    from .simt import Sums
+
+#: Columns of a block, and rows of a warp.
+BLOCK, HIGH = 64, 16
+#: Bytes of a box's row, and of a box; boxes of a warp at most.
+ROW, BOX, BOXES = 128, 2048, 4
+#: Columns from one of a thread's pairs to the next.
+APART = 8
+
+
+@dataclass(slots=True)
+class Output:
+    """A store, and how the copy engine does it, if it can."""
+
+    op: ir.Op
+    map: TensorMap | None
+    #: Boxes that a block takes.
+    boxes: int = 0
+
+    @property
+    def dtype(self) -> str:
+        return self.op.operands[1].type.dtype
+
+
+class Epilogue:
+    """Writes what becomes of a tile's sums."""
+
+    def __init__(self, gemm: Hopper) -> None:
+        self.gemm = gemm
+        self.warps = gemm.rows // HIGH
+        body = gemm.kernel.body
+        stores = [op for op in body.ops if op.name == "store_view"]
+        needed = slice_of([x for op in stores for x in op.operands], body, gemm.root.result)
+        self.needed = [op for op in needed if op.result.type.extents]
+        self.blocks = gemm.columns // BLOCK
+        self.outputs: list[Output] = []
+        each = 0
+        for op in stores:
+            output = self._output(op)
+            if each + output.boxes > BOXES:
+                output = Output(op, None)
+            each += output.boxes
+            self.outputs.append(output)
+        #: Boxes that a block of columns takes, and blocks that have boxes of their own.
+        self.each = each
+        self.turns = min(self.blocks, max(1, BOXES // each)) if each else 0
+        self.nbytes = self.warps * self.turns * each * BOX
+        self.loads = [op for op in self.needed if self._direct(op)]
+        self.brought, self.source = self._in_place()
+        self.maps = [m for m in (*(o.map for o in self.outputs), self.source) if m is not None]
+
+    # -- choices ------------------------------------------------------------------------------------------------------
+    def _output(self, op: ir.Op) -> Output:
+        gemm, dtype = self.gemm, op.operands[1].type.dtype
+        if dtype not in ("f16", "bf16", "f32") or op.operands[0].type.extents != (gemm.m, gemm.n):
+            return Output(op, None)
+        size = dtypes.SIZE[dtype]
+        found = tensor_maps.find(gemm.kernel, gemm.facts, op, (ROW // size, HIGH))
+        if found is None or found.inner != gemm.n:
+            return Output(op, None)
+        return Output(op, found, size * BLOCK // ROW)
+
+    def _direct(self, op: ir.Op) -> bool:
+        """Whether an op loads what is accessed at a tile's positions, and only there."""
+        whole = {self.gemm.m, self.gemm.n}
+        return (
+            op.name == "load_view"
+            and not op.attrs.get("bounded")
+            and op.result.type.dtype not in dtypes.COMPLEX
+            and {*op.result.type.extents} <= whole
+        )
+
+    def _in_place(self) -> tuple[ir.Op | None, TensorMap | None]:
+        """A matrix that the copy engine brings to where the result will be, and how."""
+        gemm = self.gemm
+        if self.each == 1 and self.turns == self.blocks:
+            for op in self.loads:
+                if len(op.result.type.extents) == 2 and op.result.type.dtype in ("f16", "bf16"):
+                    found = tensor_maps.find(gemm.kernel, gemm.facts, op, (BLOCK, HIGH))
+                    if found is not None and found.inner == gemm.n:
+                        return op, found
+        return None, None
+
+    # -- before the tiles ---------------------------------------------------------------------------------------------
+    def begin(self, offset: int, barriers: int) -> None:
+        """Find the thread's places in the boxes, which begin at an offset.
+
+        Parameters
+        ----------
+        barriers : int
+            Offset of a barrier for each warp, of which one thread arrives.
+        """
+        gemm = self.gemm
+        t, lane = gemm.t, gemm.lane
+        self.first = t.cmp("eq", lane, i32(0))
+        warp = t.bin("sub", t.bin("lshr", gemm.tid, i32(5)), i32(gemm.threads // 32 - self.warps))
+        #: Rows of the tile before the warp's.
+        self.above = t.bin("mul", warp, i32(HIGH))
+        self.barrier = t.bin("add", gemm.base, t.bin("add", t.bin("shl", warp, i32(3)), i32(barriers)))
+        self.parity = t.cell("i32")
+        t.set(self.parity, i32(0))
+        start = t.bin("add", gemm.base, i32(offset))
+        self.here = t.bin("add", start, t.bin("mul", warp, i32(self.turns * self.each * BOX)))
+        low = t.bin("and", lane, i32(7))
+        place = lambda row, piece: t.bin(
+            "add", t.bin("add", self.here, t.bin("mul", row, i32(ROW))), t.bin("shl", t.bin("xor", piece, low), i32(4))
+        )
+        row = t.bin("add", low, t.bin("and", lane, i32(8)))
+        half = t.bin("lshr", lane, i32(4))
+        #: Where fragments of 16 by 16 elements of 16 bits go.
+        self.fragments = [place(row, t.bin("add", half, i32(2 * q))) for q in range(4)]
+        # Pairs of floats: eight rows, of which four threads have eight columns each.
+        row = low = t.bin("lshr", lane, i32(2))
+        half = t.bin("lshr", t.bin("and", lane, i32(3)), i32(1))
+        beyond = t.bin("shl", t.bin("and", lane, i32(1)), i32(3))
+        self.pairs = [t.bin("add", place(row, t.bin("add", half, i32(2 * q))), beyond) for q in range(4)]
+
+    # -- a tile -------------------------------------------------------------------------------------------------------
+    def bring(self, when: V) -> None:
+        """Have the copy engine bring the matrix that is read, `when` the tile before is behind."""
+        gemm = self.gemm
+        t = gemm.t
+        if self.source is None:
+            return
+        with t.if_(t.bin("and", self.first, when)):
+            gemm._act("cp.async.bulk.wait_group.read 0;")
+            gemm._expect(self.barrier, self.blocks * BOX)
+            for block in range(self.blocks):
+                to = t.bin("add", self.here, i32(block * BOX))
+                gemm._bring(gemm.names[self.source], to, self._box(self.source, block, 0), self.barrier)
+
+    def _box(self, map_: TensorMap, block: int, part: int) -> list[V]:
+        """The coordinates of a part of a block of columns."""
+        gemm = self.gemm
+        t = gemm.t
+        row = t.bin("add", t.cast("trunc", gemm.starts[gemm.m], "i32"), self.above)
+        column = t.cast("trunc", gemm.starts[gemm.n], "i32")
+        return map_.place(t.bin("add", column, i32(block * BLOCK + part * map_.box[0])), row, gemm.programs)
+
+    def prefetch(self) -> None:
+        """Load what the first block needs, before the sums are there."""
+        gemm = self.gemm
+        t, e = gemm.t, gemm.e
+        m, n = gemm.m, gemm.n
+        e.excess = True
+        down, across = (t.cast("zext", x, "i64") for x in (gemm.down, gemm.across))
+        self.rows = [down, t.bin("add", down, i64(8))]
+        self.columns = [t.bin("add", across, i64(k // 2 * APART + k % 2)) if k else across for k in range(gemm.broad)]
+        extents = [gemm._extent(d) for d in (m, n)]
+        self.inside = [t.cmp("slt", row, extents[0]) for row in self.rows]
+        self.left = t.cast("trunc", t.bin("sub", extents[1], across), "i32")
+        if any(op.name in ("load_view", "load_ptr") and not self._direct(op) for op in self.needed):
+            # What is past the end is read from the last row and column.
+            self.rows, self.columns = (
+                [t.call("llvm.smin.i64", "i64", [x, t.bin("sub", end, i64(1))]) for x in lined]
+                for lined, end in zip((self.rows, self.columns), extents, strict=True)
+            )
+        for row, inside in zip(self.rows, self.inside, strict=True):
+            for op in self.loads:
+                if op.result.type.extents == (m,):
+                    address = e.address(op, {m: row})
+                    e.define(op.result, memory.load(t, address, op.result.type.dtype, 1, inside)[0], {m: row})
+            e.run([op for op in self.needed if op.result.type.extents == (m,)], {m: row})
+        self._fetch(0)
+        e.excess = False
+
+    def _fetch(self, block: int) -> None:
+        """Load what a block needs."""
+        gemm = self.gemm
+        t, e, n = gemm.t, gemm.e, gemm.n
+        if block == self.blocks:
+            return
+        for op in self.loads:
+            extents, dtype = op.result.type.extents, op.result.type.dtype
+            if n not in extents or op is self.brought:
+                continue
+            for row, inside in zip(self.rows, self.inside, strict=True):
+                if len(extents) == 1:
+                    inside = None
+                for pair in self._pairs(block):
+                    places: list[Where] = [{gemm.m: row, n: self.columns[k]} for k in pair]
+                    if e.find(op.result, places[0]) is None:
+                        for where, x in zip(places, self._load(op, places, pair, dtype, inside), strict=True):
+                            e.define(op.result, x, where)
+
+    def _pairs(self, block: int) -> list[tuple[int, int]]:
+        """A thread's pairs of columns in a block."""
+        count = BLOCK // APART
+        return [(2 * k, 2 * k + 1) for k in range(block * count, (block + 1) * count)]
+
+    def _width(self, op: ir.Op) -> tuple[bool, int]:
+        """Whether columns are neighbours in memory, and how many of them one access takes."""
+        near = self.gemm.facts.width(op, self.gemm.n)
+        return near > 0, 2 if near > 1 and self.gemm.facts.divides_extent(self.gemm.n, 2) else 1
+
+    def _known(self, column: int) -> int:
+        """Of a column, what the compiler knows of its distance from the thread's first one."""
+        return column // 2 * APART + column % 2
+
+    def _accesses(self, op: ir.Op, places: list[Where], pair: tuple[int, int], inside: V | None) -> list[_Access]:
+        gemm = self.gemm
+        t, e = gemm.t, gemm.e
+        near, width = self._width(op)
+        size = dtypes.SIZE[op.operands[0 if op.name == "load_view" else 1].type.dtype]
+        found = []
+        for i in range(0, 2, width):
+            known = self._known(pair[i])
+            mask = memory.both(t, inside, t.cmp("sgt", self.left, i32(known)))
+            assert mask is not None
+            anchor = {**places[i], gemm.n: self.columns[0]} if near else places[i]
+            found.append(_Access(e.address(op, anchor), known * size if near else 0, mask, width))
+        return found
+
+    def _load(
+        self, op: ir.Op, places: list[Where], pair: tuple[int, int], dtype: str, inside: V | None
+    ) -> list[Register]:
+        found: list[Register] = []
+        for a in self._accesses(op, places, pair, inside):
+            found += memory.load(self.gemm.t, a.address, dtype, a.width, a.mask, a.beyond)
+        return found
+
+    def finish(self, sums: Sums) -> None:
+        """Compute the tile and have it stored."""
+        gemm = self.gemm
+        t, e = gemm.t, gemm.e
+        e.excess = True
+        if self.source is not None:
+            parity = t.get(self.parity, "i32")
+            gemm._wait(self.barrier, parity)
+            t.set(self.parity, t.bin("xor", parity, i32(1)))
+        for block in range(self.blocks):
+            self._fetch(block + 1)
+            if self.each and self.source is None:
+                with t.if_(self.first):
+                    gemm._act(f"cp.async.bulk.wait_group.read {self.turns - 1};")
+                self._together()
+            with e.scope():
+                self._block(sums, block)
+            self._send(block)
+        e.excess = False
+
+    def end(self) -> None:
+        """Wait until all is stored."""
+        if self.each:
+            with self.gemm.t.if_(self.first):
+                self.gemm._act("cp.async.bulk.wait_group 0;")
+
+    def _together(self) -> None:
+        self.gemm._act("bar.warp.sync 0xffffffff;")
+
+    def _block(self, sums: Sums, block: int) -> None:
+        """Compute a block of columns, by 16 columns."""
+        gemm = self.gemm
+        t, e = gemm.t, gemm.e
+        pairs = self._pairs(block)
+        for q in range(BLOCK // 16):
+            words: dict[int, list[V]] = {number: [] for number in range(len(self.outputs))}
+            places = [
+                (row, pair, [{gemm.m: self.rows[row], gemm.n: self.columns[k]} for k in pair])
+                for pair in pairs[2 * q : 2 * q + 2]
+                for row in range(2)
+            ]
+            with e.scope():
+                self._take_brought(block, q, [where for _, _, where in places])
+                for row, pair, wheres in places:
+                    for k, where in zip(pair, wheres, strict=True):
+                        registers = [gemm._narrowed(t.get(c, "float")) for c in sums[row][k]]
+                        e.define(gemm.root.result, join(registers), where)
+                        e.run(self.needed, where)
+                    for number, output in enumerate(self.outputs):
+                        value = output.op.operands[0]
+                        values = [e(value, w if value.type.extents else None) for w in wheres]
+                        if output.map is None:
+                            self._store(output, values, wheres, pair, self.inside[row])
+                        else:
+                            words[number] += self._packed(values, output.dtype)
+            box = block % self.turns * self.each if self.each else 0
+            for number, output in enumerate(self.outputs):
+                self._stage(output, words[number], box, q)
+                box += output.boxes
+
+    def _take_brought(self, block: int, q: int, places: list[list[Where]]) -> None:
+        """Read 16 columns of the matrix that the copy engine brought."""
+        op, t = self.brought, self.gemm.t
+        if op is None:
+            return
+        at = t.bin("add", self.fragments[q], i32(block * BOX))
+        ty = "{i32, i32, i32, i32}"
+        found = t.op(
+            f'call {ty} asm sideeffect "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{$0, $1, $2, $3}}, [$4];", '
+            f'"=r,=r,=r,=r,r,~{{memory}}"({at}) convergent nounwind', ty,
+        )  # fmt: skip
+        for k, wheres in enumerate(places):
+            word = t.op(f"extractvalue {found}, {k}", "i32")
+            for where, x in zip(wheres, memory.unpack(t, [word], op.result.type.dtype, 2), strict=True):
+                self.gemm.e.define(op.result, x, where)
+
+    def _packed(self, values: list[Register], dtype: str) -> list[V]:
+        """Two elements as words."""
+        t = self.gemm.t
+        rounded: list[Register] = [round_to(t, v, dtype) for v in values if isinstance(v, V)]
+        return memory.pack(t, rounded, dtype, "i32")
+
+    def _stage(self, output: Output, words: list[V], box: int, q: int) -> None:
+        """Put 16 columns into boxes of shared memory."""
+        t, act = self.gemm.t, self.gemm._act
+        if output.boxes == 1:
+            at = t.bin("add", self.fragments[q], i32(box * BOX))
+            act("stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};", at, *words)
+        elif output.boxes == 2:
+            for k in range(4):  # pairs of columns, and rows
+                half, piece = divmod(2 * q + k // 2, 4)
+                beyond = (box + half) * BOX + k % 2 * APART * ROW
+                at = t.bin("add", self.pairs[piece], i32(beyond))
+                act("st.shared.v2.b32 [$0], {$1, $2};", at, *words[2 * k : 2 * k + 2])
+
+    def _store(
+        self, output: Output, values: list[Register], places: list[Where], pair: tuple[int, int], inside: V
+    ) -> None:
+        """Store two elements that are no part of a box."""
+        t, e = self.gemm.t, self.gemm.e
+        op, dtype = output.op, output.dtype
+        rounded = [round_to(t, v, dtype) if isinstance(v, V) else v for v in values]
+        for i, a in enumerate(self._accesses(op, places, pair, inside)):
+            stored = rounded[i * a.width : (i + 1) * a.width]
+            if dtype in dtypes.COMPLEX:
+                with t.if_(a.mask):
+                    for k, x in enumerate(stored):
+                        e.store([x], e.address(op, places[i * a.width + k]), dtype)
+            else:
+                memory.store(t, stored, a.address, dtype, a.mask, a.beyond)
+
+    def _send(self, block: int) -> None:
+        """Have the copy engine store a block."""
+        gemm = self.gemm
+        t = gemm.t
+        if not self.each:
+            return
+        gemm._act("fence.proxy.async.shared::cta;")
+        self._together()
+        with t.if_(self.first):
+            box = block % self.turns * self.each
+            for output in self.outputs:
+                for part in range(output.boxes):
+                    assert output.map is not None
+                    source = t.bin("add", self.here, i32(box * BOX))
+                    gemm._send(gemm.names[output.map], source, self._box(output.map, block, part))
+                    box += 1
+            gemm._act("cp.async.bulk.commit_group;")
+
+
+@dataclass(slots=True)
+class _Access:
+    """One instruction's: an address, bytes beyond it, whether it is in bounds, and its elements."""
+
+    address: V
+    beyond: int
+    mask: V
+    width: int
