@@ -8,6 +8,7 @@ memory is accessed in predicated instructions, those of a block loaded while the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -190,7 +191,7 @@ class Epilogue:
     def _fetch(self, block: int) -> None:
         """Load what a block needs."""
         gemm = self.gemm
-        t, e, n = gemm.t, gemm.e, gemm.n
+        e, n = gemm.e, gemm.n
         if block == self.blocks:
             return
         for op in self.loads:
@@ -201,7 +202,7 @@ class Epilogue:
                 if len(extents) == 1:
                     inside = None
                 for pair in self._pairs(block):
-                    places: list[Where] = [{gemm.m: row, n: self.columns[k]} for k in pair]
+                    places = [{gemm.m: row, n: self.columns[k]} for k in pair]
                     if e.find(op.result, places[0]) is None:
                         for where, x in zip(places, self._load(op, places, pair, dtype, inside), strict=True):
                             e.define(op.result, x, where)
@@ -220,7 +221,7 @@ class Epilogue:
         """Of a column, what the compiler knows of its distance from the thread's first one."""
         return column // 2 * APART + column % 2
 
-    def _accesses(self, op: ir.Op, places: list[Where], pair: tuple[int, int], inside: V | None) -> list[_Access]:
+    def _accesses(self, op: ir.Op, places: Sequence[Where], pair: tuple[int, int], inside: V | None) -> list[_Access]:
         gemm = self.gemm
         t, e = gemm.t, gemm.e
         near, width = self._width(op)
@@ -235,7 +236,7 @@ class Epilogue:
         return found
 
     def _load(
-        self, op: ir.Op, places: list[Where], pair: tuple[int, int], dtype: str, inside: V | None
+        self, op: ir.Op, places: Sequence[Where], pair: tuple[int, int], dtype: str, inside: V | None
     ) -> list[Register]:
         found: list[Register] = []
         for a in self._accesses(op, places, pair, inside):
@@ -302,7 +303,7 @@ class Epilogue:
                 self._stage(output, words[number], box, q)
                 box += output.boxes
 
-    def _take_brought(self, block: int, q: int, places: list[list[Where]]) -> None:
+    def _take_brought(self, block: int, q: int, places: list[list[dict[str, V]]]) -> None:
         """Read 16 columns of the matrix that the copy engine brought."""
         op, t = self.brought, self.gemm.t
         if op is None:
@@ -338,7 +339,7 @@ class Epilogue:
                 act("st.shared.v2.b32 [$0], {$1, $2};", at, *words[2 * k : 2 * k + 2])
 
     def _store(
-        self, output: Output, values: list[Register], places: list[Where], pair: tuple[int, int], inside: V
+        self, output: Output, values: list[Register], places: Sequence[Where], pair: tuple[int, int], inside: V
     ) -> None:
         """Store two elements that are no part of a box."""
         t, e = self.gemm.t, self.gemm.e

@@ -148,7 +148,8 @@ def _store_masked(t: Text, words: list[V], ptr: V, mask: V, beyond: int) -> None
     if word == "i8":
         words = [t.cast("zext", w, "i16") for w in words]
     letter = {"i8": "h", "i16": "h", "i32": "r", "i64": "l"}[word]
-    text = f"@${count + 1} st.{_SPACES[ptr.ty]}.{_access(word, count)} [${count}{_after(beyond)}], {_operands(0, count)};"
+    place = f"[${count}{_after(beyond)}]"
+    text = f"@${count + 1} st.{_SPACES[ptr.ty]}.{_access(word, count)} {place}, {_operands(0, count)};"
     constraints = ",".join([letter] * count + ["l", "b"]) + ",~{memory}"
     t.line(f'call void asm sideeffect "{text}", "{constraints}"({", ".join(map(str, words))}, {ptr}, {mask})')
 
