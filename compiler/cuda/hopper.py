@@ -100,10 +100,8 @@ class Hopper(Pipelined, Wgmma):
             f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{self.threads}" "nvvm.minctasm"="1" {{',
             "entry:", *t.allocas, *t.lines, "}", *t.declarations.values(), "",
         ))  # fmt: skip
-        return Generated(
-            text, self.threads, self.brought + BARRIERS, maps=tuple(m.described(kernel) for m in self.names), resident=1,
-            waits=True,
-        )  # fmt: skip
+        found = tuple(m.described(kernel) for m in self.names)
+        return Generated(text, self.threads, self.brought + BARRIERS, maps=found, resident=1, waits=True)
 
     def _begin(self) -> None:
         """Make the barriers, and count the tiles."""
