@@ -13,11 +13,16 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from math import prod
+from typing import TYPE_CHECKING
 
+from . import dtypes
 from . import expr as E
 from .expr import Expr
 from .index import ZERO, Axis, Gathered, Index, through_view
 from .ops import Op
+
+if TYPE_CHECKING:
+    from .online import Online
 
 At = tuple[Index, ...]
 
@@ -73,17 +78,25 @@ class Policy:
     split_blocks: int = 1 << 12
     #: ... or, if not 0, so that there are about so many programs.
     split_programs: int = 0
+    #: Types and most features of the heads whose attention is one kernel (see `online`).
+    online: tuple[str, ...] = ("f16", "bf16", "f32", "f64")
+    head: int = 512
     #: "cpu" or "cuda", and how many programs run at once (of a GPU, its multiprocessors).
     target: str = "cpu"
     processors: int = 0
+
+    def takes_online(self, product: Expr, scores: Expr, values: int) -> bool:
+        """Whether there is code for a softmax between two products: over keys, of `values` features, and the scores."""
+        types = {dtypes.name(x.dtype) for node in (product, scores) for x in node.inputs}
+        return types <= {*self.online} and max(values, scores.inputs[0].shape[-1]) <= self.head
 
 
 def gpu_policy(processors: int) -> Policy:
     """For a GPU: programs enough to fill every processor several times, and columns by the warp."""
     return Policy(
         min_programs=2 * processors, each=1 << 17, lane_block=32, split_columns=32, tall_columns=32,
-        split_programs=16 * processors, split_rows=128, nested=1 << 20, held=1 << 16, pitch=128, target="cuda",
-        processors=processors,
+        split_programs=16 * processors, split_rows=128, nested=1 << 20, held=1 << 16, pitch=128, online=(),
+        target="cuda", processors=processors,
     )  # fmt: skip
 
 
@@ -108,6 +121,8 @@ class Group:
     #: What the group's reductions read.
     reduced: set[Expr] = field(default_factory=set)
     product: Expr | None = None
+    #: What the product's first operand is, if it is made of another product by one walk over the keys.
+    online: Online | None = None
     #: Outputs that nobody asked for but that are still held.
     extra: list[Expr] = field(default_factory=list)
     #: Why producers were left out, for explain().
@@ -196,12 +211,24 @@ def pure_elementwise(node: Expr) -> bool:
     return node.op.kind == "elementwise"
 
 
-def partition(order: list[Expr], roots: set[Expr], external: set[Expr], policy: Policy) -> list[Group]:
-    """Groups of nodes that become kernels, producers first."""
+def partition(
+    order: list[Expr],
+    roots: set[Expr],
+    external: set[Expr],
+    policy: Policy,
+    online: dict[Expr, Online] | None = None,
+    apart: dict[Expr, str] | None = None,
+) -> list[Group]:
+    """Groups of nodes that become kernels, producers first.
+
+    `online` are the softmaxes between products that are one walk, by their last nodes; `apart` says of products over
+    other ones why they are not.
+    """
     alone: set[Expr] = set()
     while True:
-        groups = Partitioner(order, roots, external, policy, alone).run()
-        found = [node for g in groups if (node := _entangled(g, policy)) is not None] if policy.held else []
+        groups = Partitioner(order, roots, external, policy, alone, online or {}, apart or {}).run()
+        walks = [g for g in groups if g.online is None] if policy.held else []
+        found = [node for g in walks if (node := _entangled(g, policy)) is not None]
         if not found:
             return groups
         alone.update(found)
@@ -241,9 +268,20 @@ class Partitioner:
     """Consumers first, each node joins the group that reads it or starts its own."""
 
     def __init__(
-        self, order: list[Expr], roots: set[Expr], external: set[Expr], policy: Policy, alone: set[Expr]
+        self,
+        order: list[Expr],
+        roots: set[Expr],
+        external: set[Expr],
+        policy: Policy,
+        alone: set[Expr],
+        online: dict[Expr, Online],
+        apart: dict[Expr, str],
     ) -> None:
         self.order = order
+        self.online = online
+        self.apart = apart
+        #: Nodes that join a group together with the last of them.
+        self.inside = {n for o in online.values() for n in o.inside if n is not o.head}
         #: Nodes that may not join the groups that read them.
         self.alone = alone
         self.roots = roots
@@ -260,7 +298,7 @@ class Partitioner:
     def run(self) -> list[Group]:
         """The groups, producers first."""
         for node in reversed(self.order):
-            if node.op is E.VIEW or is_leaf(node):
+            if node.op is E.VIEW or is_leaf(node) or node in self.inside:
                 continue
             readers = self.needed.get(node)
             if readers is None and node not in self.roots:
@@ -321,7 +359,7 @@ class Partitioner:
 
     def _repeatable(self, node: Expr, readers: int) -> bool:
         """Whether computing node again in each of several groups is cheaper than memory."""
-        if node in self.roots or not pure_elementwise(node) or self.reads[node] > 1:
+        if node in self.roots or node in self.online or not pure_elementwise(node) or self.reads[node] > 1:
             return False
         return self.cost[node] * (readers - 1) <= self.policy.recompute_per_byte * node.dtype.itemsize
 
@@ -423,6 +461,11 @@ class Partitioner:
         self._add(node, group, [at])
 
     def _add(self, node: Expr, group: Group, ats: list[At]) -> None:
+        if node in self.online:
+            self._add_online(self.online[node], group, ats[0])
+            return
+        if node in self.apart:
+            group.cuts.append((node, f"not one walk with the product behind it: {self.apart[node]}"))
         group.nodes[node] = None
         op = node.op
         walks = op.kind in ("reduction", "scan") or op is PARTIAL
@@ -444,14 +487,29 @@ class Partitioner:
             for producer, index in edges(group, node, at):
                 if walks:
                     group.reduced.add(producer)
-                seen = group.uses.get(producer)
-                if seen is None:
-                    seen = group.uses[producer] = []
-                    group.loads += producer.op is E.BUFFER
-                if index not in seen:
-                    seen.append(index)
-                if not is_leaf(producer):
-                    self.needed.setdefault(producer, {})[group] = seen
+                self._use(producer, index, group)
+
+    def _use(self, producer: Expr, index: At, group: Group) -> None:
+        seen = group.uses.get(producer)
+        if seen is None:
+            seen = group.uses[producer] = []
+            group.loads += producer.op is E.BUFFER
+        if index not in seen:
+            seen.append(index)
+        if not is_leaf(producer) and producer not in self.inside:
+            self.needed.setdefault(producer, {})[group] = seen
+
+    def _add_online(self, online: Online, group: Group, at: At) -> None:
+        """Add all nodes of a softmax between two products, as one product."""
+        group.product, group.online = online.product, online
+        keys = online.bind(group)
+        group.owners[keys] = [at]
+        group.uses.setdefault(online.head, [at])
+        for node in sorted(online.inside, key=self.place.__getitem__, reverse=True):
+            group.nodes[node] = None
+            for use in [at] if node is online.head else list(group.uses[node]):
+                for producer, index in edges(group, node, use):
+                    self._use(producer, canonical(index), group)
 
     # -- joining ------------------------------------------------------------------------------------------------------
     def _join(self, node: Expr, group: Group, uses: list[At], wanted: bool, stored: bool = False) -> str | None:
@@ -468,7 +526,7 @@ class Partitioner:
         ats = self._united(group, uses)
         op = node.op
         if len(ats) > 1:
-            if not pure_elementwise(node):
+            if not pure_elementwise(node) or node in self.online:
                 return "read at several indices"
             if self.cost[node] * (len(ats) - 1) > policy.recompute_per_byte * node.dtype.itemsize:
                 return "read at several indices: computing it again costs more than memory"
@@ -489,7 +547,7 @@ class Partitioner:
                 return "an operand of something that the kernel reads"
             elif group.root.op is E.SCATTER:
                 return "asked for"
-        if op.kind == "elementwise":
+        if op.kind == "elementwise" and node not in self.online:
             if group.product is not None:
                 if any(not i.terms.keys() <= set(i.axes()) for a in ats for i in a):
                     return "read at indices that a product cannot take"
@@ -532,7 +590,7 @@ class Partitioner:
             return "a split reduction reads it"
         if node.inputs[0].op is PARTIAL and group.parallel - axes_of(at):
             return "its result is broadcast, and was split to read memory in order"
-        if op is E.DOT:
+        if op is E.DOT or node in self.online:
             if group.reduces or not plain:
                 return "its result is reduced or read at other indices"
             if any(axes_of(group.output_index[o]) != axes_of(at) for o in group.outputs + group.extra):

@@ -76,10 +76,10 @@ def lower(
     `alignment` gives bytes that memory begins at a multiple of; `origins` says of a BUFFER how many elements behind
     another one it begins in the same memory, where that is known.
     """
-    return _Lowering(group, name, policy, alignment, origins or {}).run()
+    return Lowering(group, name, policy, alignment, origins or {}).run()
 
 
-class _Lowering:
+class Lowering:
     def __init__(
         self, group: Group, name: str, policy: Policy, alignment: Callable[[Expr], int], origins: Origins
     ) -> None:
@@ -124,13 +124,17 @@ class _Lowering:
             kernel.attrs.update({"schedule": "gemm"} if self.gpu else {"schedule": "gemm", "team": True})
         if self.gpu and is_ordered(self.group.root):
             kernel.attrs["serial"] = True
+        self._annotate(kernel)
+        return Lowered(kernel, self.args, self.programs, self.group.root.op is E.SCATTER, tuple(self.messages))
+
+    def _annotate(self, kernel: Kernel) -> None:
+        """Say what the code of a GPU may rely on."""
         if self.multiples:
             kernel.attrs["aligned"] = tuple(self.multiples)
         if self.even:
             kernel.attrs["even"] = tuple(self.even)
         if self.gpu and (names := self._overwritten()):
             kernel.attrs["overwritten"] = names
-        return Lowered(kernel, self.args, self.programs, self.group.root.op is E.SCATTER, tuple(self.messages))
 
     # -- what is read and written, at which indices ------------------------------------------------------------------
     def _collect(self) -> None:
@@ -171,13 +175,16 @@ class _Lowering:
         return flatten(at, 0, contiguous_strides(out.shape))
 
     # -- axes ---------------------------------------------------------------------------------------------------------
+    def _fixed(self) -> set[Axis]:
+        """Axes that may not be split."""
+        if self.group.product is not None:
+            return {a for f in self.forms.values() for a in f.axes()}
+        fixed = {w.axes[0] for w in self.walks if w.node.op.kind == "scan"}
+        return fixed | {split_axis(self.group).find()} if self.group.root.op is PARTIAL else fixed
+
     def _split_axes(self) -> None:
         """Make axes of `a // c` and `a % c` where c divides a's size."""
-        fixed = {w.axes[0] for w in self.walks if w.node.op.kind == "scan"}
-        if self.group.product is not None:
-            fixed = {a for f in self.forms.values() for a in f.axes()}
-        if self.group.root.op is PARTIAL:
-            fixed.add(split_axis(self.group).find())
+        fixed = self._fixed()
         self.parallel = {a.find() for a in self.group.parallel}
         while True:
             found = _splittable(self.forms.values(), fixed)
@@ -355,41 +362,44 @@ class _Lowering:
         self.grid = [a for a in outer if a not in self.tile]
 
     # -- emission -----------------------------------------------------------------------------------------------------
-    def _emit(self) -> None:
+    def _size(self, axis: Axis) -> Value:
+        """The parameter that says how many positions an axis has."""
+        if axis not in self.sizes:
+            self.sizes[axis] = self._int(f"n{len(self.sizes)}", axis.size)
+            # Whole rows of wide accesses; a blocked axis has its last block apart, but for products.
+            whole = axis in self.tile and (self.tile[axis] is None or self.contraction is not None)
+            if whole and any(f.terms.get(axis, 0) == 1 for f in self.forms.values()):
+                self._mark(self.sizes[axis], axis.size)
+        return self.sizes[axis]
+
+    def _declare(self) -> None:
+        """Declare the grid and the tile's extents."""
         b = self.b
-        sizes: dict[Axis, Value] = {}
-        contiguous = {a for f in self.forms.values() for a, c in f.terms.items() if c == 1}
-
-        def size(axis: Axis) -> Value:
-            if axis not in sizes:
-                sizes[axis] = self._int(f"n{len(sizes)}", axis.size)
-                # Whole rows of wide accesses; a blocked axis has its last block apart, but for products.
-                whole = axis in self.tile and (self.tile[axis] is None or self.contraction is not None)
-                if whole and axis in contiguous:
-                    self._mark(sizes[axis], axis.size)
-            return sizes[axis]
-
+        self.sizes: dict[Axis, Value] = {}
         # Pointers come first: they are found while the body is emitted, so the body waits for the declarations.
         self.position: dict[Axis, Value] = {}
         self.start: dict[Axis, Value] = {}
-        self.names: dict[Axis, str] = {}
+        self.names: dict[Axis, Any] = {}
         self.grid_number: dict[Axis, int] = {}
         self.programs = 1
         for axis in self.grid:
-            number = b.grid_axis(size(axis))
+            number = b.grid_axis(self._size(axis))
             self.grid_number[axis] = number
             self.programs *= axis.size
         for k, (axis, block) in enumerate(self.tile.items()):
             number = None
             if block is not None:
-                number = b.grid_axis(size(axis), block)
+                number = b.grid_axis(self._size(axis), block)
                 self.grid_number[axis] = number
                 self.programs *= -(-axis.size // block)
             whole = block is None and self.gpu and self.contraction is None and bucket(axis.size) <= GPU_ROW
-            self.names[axis] = b.dim(f"d{k}", size(axis), block, number, bucket(axis.size) if whole else None)
+            self.names[axis] = b.dim(f"d{k}", self._size(axis), block, number, bucket(axis.size) if whole else None)
         for axis in self.grid:
             self.position[axis] = b.program_id(self.grid_number[axis])
         self.order = list(self.tile)
+
+    def _emit(self) -> None:
+        self._declare()
         for node in reversed(self.group.nodes):
             for at in self.ats[node]:
                 if (node, at) not in self.values:
@@ -580,12 +590,7 @@ class _Lowering:
             return self._value(*producers[0])
         if op is E.SCATTER:
             return self._value(*producers[0])
-        literal: list[Value] = []
-        if op.name == "power":
-            exponent, _ = producers[1]
-            if exponent.op is E.SCALAR and exponent.attrs in LITERAL_EXPONENTS:
-                literal = [b.const(exponent.attrs.item(), dtypes.name(exponent.dtype))]
-        xs = [self._value(p, i) for p, i in producers[: len(producers) - len(literal)]] + literal
+        xs = self._operands(node, producers)
         if op.kind == "elementwise":
             dtype = dtypes.name(node.dtype)
             return b.cast(xs[0], dtype) if op.name == "cast" else self._op(op.name, *xs, dtype=dtype)
@@ -615,6 +620,14 @@ class _Lowering:
                 return position
             return b.argreduce(x, self._spread(position, x.type.extents), kind, dims)
         return b.reduce(x, kind, dims) if dims else x
+
+    def _operands(self, node: Expr, producers: list[tuple[Expr, At]]) -> list[Value]:
+        literal: list[Value] = []
+        if node.op.name == "power":
+            exponent, _ = producers[1]
+            if exponent.op is E.SCALAR and exponent.attrs in LITERAL_EXPONENTS:
+                literal = [self.b.const(exponent.attrs.item(), dtypes.name(exponent.dtype))]
+        return [self._value(p, i) for p, i in producers[: len(producers) - len(literal)]] + literal
 
     def _joint_with(self, x: Value, axes: Iterable[Axis]) -> Extents:
         present = {*x.type.extents, *(self.names[a] for a in axes)}

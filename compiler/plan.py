@@ -15,6 +15,7 @@ from .expr import Expr
 from .fusion import COPY, PARTIAL, WRITES, Group, Policy, operands, partition, touched
 from .ir import Kernel
 from .lower import lower
+from .lower_online import lower_online
 from .ops import LITERAL_EXPONENTS, TABLE
 from .prepare import EMPTY, Prepared, prepare
 from .printer import text
@@ -264,7 +265,8 @@ def build(graph: Graph, policy: Policy) -> Plan:
     copied: set[Expr] = set()
     while True:
         prepared = prepare(roots, twins, external, donated, copied, policy)
-        groups = partition(prepared.order, prepared.roots | prepared.stored, prepared.external, policy)
+        stored = prepared.roots | prepared.stored
+        groups = partition(prepared.order, stored, prepared.external, policy, prepared.online, prepared.apart)
         conflict = _order(groups)
         if isinstance(conflict, list):
             made = _Assembly(graph, prepared, conflict, policy).run()
@@ -441,7 +443,7 @@ class _Assembly:
 
     def _kernel(self, g: Group) -> KernelStep:
         name = _name(g)
-        lowered = lower(g, name, self.policy, self._alignment, self.origins)
+        lowered = (lower if g.online is None else lower_online)(g, name, self.policy, self._alignment, self.origins)
         writes = []
         for out in g.outputs:
             known = out in self.slot
@@ -469,7 +471,8 @@ class _Assembly:
         moved = sum(touched(x) for x in inputs) + sum((o.inputs[1] if o.op in WRITES else o).nbytes for o in g.outputs)
         flops = sum(n.op.cost * n.size for n in g.nodes)
         if g.product is not None:
-            flops += 2 * g.product.size * g.product.inputs[0].shape[-1]
+            products = [g.product] if g.online is None else [g.product, g.online.scores]
+            flops += sum([2 * x.size * x.inputs[0].shape[-1] for x in products])
         ops = [n.op.name for n in reversed(g.nodes)]
         return KernelStep(
             name, text(lowered.kernel), lowered.kernel, lowered.programs, lowered.serial, lowered.messages, args,

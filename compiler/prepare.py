@@ -12,11 +12,11 @@ from math import prod
 
 import numpy as np
 
-from . import dtypes
+from . import dtypes, online
 from . import expr as E
 from .expr import Expr, contiguous_strides
 from .fusion import COPY, PARTIAL, WRITES, Policy, strip_views
-from .index import Axis, Index
+from .index import Axis, Index, Quotient, Remainder
 from .ops import TABLE
 
 #: A node without elements.
@@ -47,6 +47,9 @@ class Prepared:
     external: set[Expr]
     #: Nodes that need memory of their own although nobody asked: bases of writes, operands of library calls.
     stored: set[Expr]
+    #: Softmaxes between products that are one walk, by their last nodes; why other ones are not, by their last product.
+    online: dict[Expr, online.Online]
+    apart: dict[Expr, str]
 
 
 def prepare(
@@ -86,6 +89,8 @@ class _Preparation:
         self.lone: set[Expr] = set()
         #: Recorded nodes that a write replaces elements of.
         self.written: set[Expr] = set()
+        #: Nodes of softmaxes between products that become one kernel: nothing is to be done for them.
+        self.walked: set[Expr] = set()
 
     def run(self, roots: list[Expr], twins: dict[Expr, Expr], external: set[Expr]) -> Prepared:
         image = self.image
@@ -100,6 +105,8 @@ class _Preparation:
             if node.op in WRITES:
                 self.written.add(node.inputs[0])
         self.lone = _lone_reductions(recorded)
+        walks, apart = online.find(recorded, roots, self.policy)
+        self.walked = {n for walk in walks.values() for n in walk.inside}
         for root in roots:  # leaves
             image[root] = self._rewrite(root, (), wanted) if not root.inputs else root
         for node in recorded:
@@ -129,7 +136,11 @@ class _Preparation:
                 stored.add(node.inputs[0])
             elif node.op is E.HOST:
                 stored.update(x.inputs[0] if x.op is E.VIEW else x for x in node.inputs)
-        return Prepared(order, image, made_roots, made_external, {n for n in stored if n.inputs})
+        made_walks = [walk.of(image) for walk in walks.values()]
+        return Prepared(
+            order, image, made_roots, made_external, {n for n in stored if n.inputs},
+            {walk.head: walk for walk in made_walks}, {image[n]: why for n, why in apart.items()},
+        )  # fmt: skip
 
     def _rewrite(self, node: Expr, inputs: tuple[Expr, ...], wanted: set[Expr]) -> Expr:
         op = node.op
@@ -137,6 +148,11 @@ class _Preparation:
             return node if prod(node.shape) or op is E.SCALAR else _leaf(EMPTY, node)
         if op is not E.HOST and prod(node.shape) == 0:
             return _leaf(EMPTY, node)
+        if node in self.walked:
+            if op is E.DOT:
+                made = zip(node.inputs, inputs, strict=True)
+                inputs = tuple([y if online.base(x) in self.walked else _walkable(y, True) for x, y in made])
+            return _with_inputs(node, inputs)
         if op.kind == "reduction":
             return self._reduction(node, inputs[0])
         if op is E.DOT:
@@ -418,13 +434,23 @@ def _windowed(x: Expr) -> Expr:
     return _copy(x) if x.op in (E.SCALAR, E.IOTA) else x
 
 
-def _walkable(x: Expr) -> Expr:
-    """A product's operand whose rows and columns can be walked by strides."""
+def _walkable(x: Expr, apart: bool = False) -> Expr:
+    """A product's operand whose rows and columns can be walked by strides.
+
+    `apart`: its leading axes may be cut into two, as those of a matrix that several others are multiplied by.
+    """
     if x.op is not E.VIEW:
         return x
-    _, at = strip_views(x, tuple([Index.axis(Axis(n)) for n in x.shape]))
-    affine = all(isinstance(atom, Axis) for i in at for atom in i.terms)
-    return x if affine else _copy(x)
+    axes = [Axis(n) for n in x.shape]
+    _, at = strip_views(x, tuple(map(Index.axis, axes)))
+
+    def steps(atom: object) -> bool:
+        if apart and isinstance(atom, (Quotient, Remainder)):
+            axis = atom.index.single()
+            return axis in axes[:-2] and axis is not None and axis.size % atom.divisor == 0
+        return isinstance(atom, Axis)
+
+    return x if all(steps(atom) for i in at for atom in i.terms) else _copy(x)
 
 
 def _pitched(x: Expr, pitch: int) -> Expr:

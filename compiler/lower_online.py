@@ -1,0 +1,336 @@
+"""A softmax between two products -> block IR: a loop over the keys with a running maximum and running sums.
+
+One program has a block of rows (queries) and all features of the result.  It walks over the keys a block at a time:
+
+    s = scores of the rows and the block's keys
+    m, before = max(m, max of s over the keys), m
+    w = exp(s - m)
+    sums = sums * exp(before - m) + sum of w over the keys
+    product = product * exp(before - m) + w @ values
+
+16-bit floats are rounded where a product takes them and where the result is stored; between, they are f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import dtypes
+from .builder import Extents
+from .expr import Expr
+from .fusion import At, Group, Policy, canonical, edges
+from .index import Axis, Index
+from .ir import Value
+from .lower import Lowered, Lowering, Origins
+from .online import (
+    Analysis, Apply, Maximum, Number, Pivot, Product, Read, Sum, Term, Unit, Weights, dtype_of, terms, wide,
+)  # fmt: skip
+from .schedule import bucket
+
+#: Rows of a program, and keys that it takes at a time.
+CPU_ROWS, CPU_KEYS = 64, 64
+GPU_ROWS, GPU_KEYS = 128, 128
+
+
+def lower_online(
+    group: Group, name: str, policy: Policy, alignment: Callable[[Expr], int], origins: Origins | None = None
+) -> Lowered:
+    """The kernel of a group with a softmax between two products; as `lower`."""
+    return _Online(group, name, policy, alignment, origins or {}).run()
+
+
+@dataclass(slots=True)
+class _Blocks:
+    """Blocks of keys: where they begin and end, and whether the last one reaches behind the last key."""
+
+    lower: Value
+    upper: Value
+    cut: bool
+
+
+class _Online(Lowering):
+    """The lowering of such a group.  Its tile is (rows, features, keys, columns): q and k have features, v columns."""
+
+    def run(self) -> Lowered:
+        self._collect()
+        self._split_axes()
+        self._analyse()
+        self._choose_tiles()
+        self._emit()
+        self._finish_args()
+        kernel = self.b.finish()
+        kernel.attrs["schedule"] = "online"
+        self._annotate(kernel)
+        return Lowered(kernel, self.args, self.programs, False, tuple(self.messages))
+
+    # -- axes ---------------------------------------------------------------------------------------------------------
+    def _fixed(self) -> set[Axis]:
+        group = self.group
+        assert group.online is not None
+        self.online = online = group.online
+        (self.scores_at,) = self.ats[online.scores]
+        (self.product_at,) = self.ats[online.product]
+        self.keys = group.bound[online.product][0].find()
+        self.features = group.bound[online.scores][0].find()
+        self.columns = self.product_at[-1 if online.side == 0 else -2].single() or Axis(1)
+        return {self.keys, self.features, self.columns}
+
+    def _analyse(self) -> None:
+        """Find what is computed, and along which axis the rows are."""
+        group, online = self.group, self.online
+        analysis = Analysis(online, group, self.keys)
+        (at,) = self.ats[online.head]
+        self.result = analysis.head(at)
+        assert analysis.scores is not None and analysis.weights is not None
+        self.scores, self.weights = analysis.scores, analysis.weights
+        used = dict.fromkeys(terms(self.result))
+        maxima = dict.fromkeys([Maximum(self.scores), *[t for t in used if isinstance(t, Maximum)]])
+        (product,) = [t for t in used if isinstance(t, Product)]
+        #: What the walk carries along.
+        self.carried: list[Maximum | Sum | Product] = [*maxima, *[t for t in used if isinstance(t, Sum)], product]
+        sides = edges(group, online.scores, self.scores_at)
+        self.query, self.key = sides[::-1] if self.keys in self._reach(*sides[0]) else sides
+        self.value = edges(group, online.product, self.product_at)[1 - online.side]
+        shared = self._reach(*self.key) | self._reach(*self.value)
+        rows = [a for a in self._reach(*self.query) if a in self.parallel and a not in shared]
+        self.rows = max(rows, key=lambda a: a.size, default=Axis(1))
+        # The tile has an extent for axes of one position, too.
+        for key, form in self.forms.items():
+            if key[0] == "store":
+                short = [a for a in (self.rows, self.columns) if a.size == 1]
+                self.forms[key] = Index(form.const, {**form.terms, **dict.fromkeys(short, 1)})
+
+    def _choose_tiles(self) -> None:
+        rows, self.block = (GPU_ROWS, GPU_KEYS) if self.gpu else (CPU_ROWS, min(CPU_KEYS, bucket(self.keys.size)))
+        self.tile = {self.rows: rows, self.features: None, self.columns: None}
+        stride = lambda axis: max(abs(f.terms.get(axis, 0)) for f in self.forms.values())
+        self.grid = sorted(self.parallel - {*self.tile}, key=stride, reverse=True)
+
+    def _declare(self) -> None:
+        super()._declare()
+        self.length = self._size(self.keys)
+        # The keys' extent is no dim but a number: that of a block.
+        self.names[self.keys] = self.block
+        self.order = [self.rows, self.features, self.keys, self.columns]
+        self.tile = {a: self.tile.get(a) for a in self.order}
+
+    # -- emission -----------------------------------------------------------------------------------------------------
+    def _emit(self) -> None:
+        b = self.b
+        self._declare()
+        self.terms: dict[Term, Value] = {}
+        #: The blocks of the loop that is being made.
+        self.blocks: _Blocks | None = None
+        self._prepare()
+        carried = self._initial()
+        for blocks in self._walk():
+            carried = self._loop(blocks, carried)
+        self.terms.update(zip(self.carried, carried, strict=True))
+        head = self.online.head
+        (at,) = self.ats[head]
+        self.values[head, at] = b.cast(self._term(self.result), dtypes.name(head.dtype))
+        behind = {head}
+        for node in reversed(self.group.nodes):
+            for at in self.ats[node] if node not in self.online.inside else ():
+                if any(p in behind for p, _ in edges(self.group, node, at)):
+                    behind.add(node)
+                    self.values[node, at] = self._node(node, at)
+        for out in self.group.outputs:
+            self._store(out)
+
+    def _prepare(self) -> None:
+        """Compute, before any loop, what is the same for all keys, and where the loops' loads begin."""
+        self.affine: dict[tuple[Expr, At], tuple[Value, list[Value], Extents]] = {}
+        extents: set[int | str] = set()
+        for (what, node, at), form in self.forms.items():
+            if what == "load" and self.keys in form.axes():
+                self._pointer(node, form.const)
+                if (affine := self._affine(form)) is not None:
+                    self.affine[node, at] = affine
+                    extents |= {*affine[2]} if self.gpu else set()
+        self.bounds = {e: self.b.dim_extent(e) for e in extents if isinstance(e, str)}
+        seen: set[tuple[Expr, At]] = set()
+        stack = [(self.online.scores, self.scores_at), self.value]
+        stack += [(t.node, t.at) for x in (self.scores, *self.carried) for t in terms(x) if isinstance(t, Read)]
+        while stack:
+            node, at = stack.pop()
+            if (node, at) in seen:
+                continue
+            seen.add((node, at))
+            inside = node in self.online.inside
+            if not inside and self.keys not in self._reach(node, at):
+                self._value(node, at)
+            elif node in self.group.nodes:
+                stack += [(p, canonical(i)) for p, i in edges(self.group, node, at)]
+
+    def _initial(self) -> list[Value]:
+        b = self.b
+        values = []
+        for term in self.carried:
+            start = b.const(-np.inf if isinstance(term, Maximum) else 0, dtype_of(term))
+            values.append(b.broadcast(start, (), self._extents(term)))
+        return values
+
+    def _extents(self, term: Term) -> Extents:
+        rows, columns = self.names[self.rows], self.names[self.columns]
+        return (rows, columns) if isinstance(term, Product) else (rows,)
+
+    def _walk(self) -> list[_Blocks]:
+        """The loops, one after the other."""
+        b, n = self.b, self.keys.size
+        zero, step = b.const(0), b.const(self.block)
+        if n % self.block == 0:
+            return [_Blocks(zero, self.length, False)]
+        if n < self.block:
+            return [_Blocks(zero, self.length, True)]
+        whole = b.op("multiply", b.op("floor_divide", self.length, step), step)
+        return [_Blocks(zero, whole, False), _Blocks(whole, self.length, True)]
+
+    @contextmanager
+    def _inside(self, blocks: _Blocks, first: Value) -> Iterator[None]:
+        """Values that are computed inside a loop are not known behind it."""
+        known = self.values, self.coefficients, self.position, self.start, self.wrapped, self.terms
+        copies = [dict(x) for x in known]
+        self.values, self.coefficients, self.position, self.start, self.wrapped, self.terms = copies
+        self.blocks, self.first = blocks, first
+        self.rest = self.b.op("subtract", self.length, first) if blocks.cut or self.gpu else self.length
+        yield
+        self.blocks = None
+        self.values, self.coefficients, self.position, self.start, self.wrapped, self.terms = known
+
+    def _loop(self, blocks: _Blocks, carried: list[Value]) -> list[Value]:
+        b = self.b
+        with b.for_(blocks.lower, blocks.upper, b.const(self.block), carried) as loop:
+            with self._inside(blocks, loop.index):
+                before = dict(zip(self.carried, loop.carried, strict=True))
+                after: dict[Term, Value] = {}
+                for term in self.carried:
+                    if isinstance(term, Maximum):
+                        x = self._masked(self._across(self._term(term.term)), -np.inf)
+                        after[term] = b.op("maximum", before[term], b.reduce(x, "max", (1,)))
+                        if term.term == self.scores:
+                            scores = x
+                top = Maximum(self.scores)
+                pivot = self._pivot(after[top])
+                decay = b.op("exp", b.op("subtract", before[top], pivot))
+                self.terms[Weights(self.scores)] = b.op("exp", self._op("subtract", scores, pivot))
+                for term in self.carried:
+                    if isinstance(term, Sum):
+                        x = self._masked(self._across(self._term(term.term)), 0, term.term)
+                        x = b.cast(b.reduce(x, "sum", (1,)), dtype_of(term))
+                        after[term] = b.op("add", self._scaled(before[term], decay), x)
+                    elif isinstance(term, Product):
+                        after[term] = self._product(term, self._scaled(before[term], decay))
+                b.yield_(*[after[term] for term in self.carried])
+        return [*loop.results]
+
+    def _scaled(self, x: Value, factor: Value) -> Value:
+        return self._op("multiply", x, self.b.cast(factor, x.type.dtype))
+
+    def _pivot(self, maximum: Value) -> Value:
+        b, dtype = self.b, maximum.type.dtype
+        none = self._op("equal", maximum, b.const(-np.inf, dtype))
+        return self._op("where", none, b.const(0, dtype), maximum)
+
+    def _across(self, x: Value) -> Value:
+        """A value as a tile over rows and keys."""
+        return self._spread(x, (self.names[self.rows], self.block))
+
+    def _masked(self, x: Value, other: float, term: Term | None = None) -> Value:
+        """A tile with `other` for positions behind the last key; the weights themselves are 0 there."""
+        if self.blocks is None or not self.blocks.cut or isinstance(term, Weights):
+            return x
+        return self._op("where", self._present(), x, self.b.const(other, x.type.dtype))
+
+    def _present(self) -> Value:
+        return self._op("less", self._where(self.keys), self.length)
+
+    def _product(self, term: Product, total: Value) -> Value:
+        """The block's weights, multiplied by its values, added to a total."""
+        b, node = self.b, self.online.product
+        narrow = dtypes.name(node.inputs[0].dtype)
+        weights = self._masked(self._across(self._term(term.term)), 0, term.term)
+        values = self._value(*self.value)
+        if self.value[0].inputs:  # not as it lies in memory, where zeros are read behind the last key
+            values = self._masked(values, 0)
+        values = self._spread(values, (self.block, self.names[self.columns]))
+        return b.dot(*[self._operand(x, narrow) for x in (weights, values)], total)
+
+    def _operand(self, x: Value, dtype: str) -> Value:
+        """What a product takes: 16-bit floats on a GPU, whose units multiply these."""
+        return self.b.cast(x, dtype if self.gpu else wide(dtype))
+
+    # -- values -------------------------------------------------------------------------------------------------------
+    def _term(self, term: Term) -> Value:
+        found = self.terms.get(term)
+        if found is None:
+            found = self.terms[term] = self._computed(term)
+        return found
+
+    def _computed(self, term: Term) -> Value:
+        b = self.b
+        match term:
+            case Read(node, at):
+                return self._widened(self._value(node, at))
+            case Number(value, dtype):
+                return b.const(value, dtype)
+            case Pivot(x):
+                return self._pivot(self._term(Maximum(x)))
+            case Unit(x):
+                return b.op("exp", b.op("subtract", self._term(Pivot(x)), self._term(Maximum(x))))
+            case Apply("cast", dtype, (x,)):
+                return b.cast(self._term(x), dtype)
+            case Apply(name, dtype, args):
+                xs = [self._term(x) for x in args]
+                floats = {x.type.dtype for x in xs} & dtypes.FLOAT
+                joint = "f64" if "f64" in floats else "f32"
+                return self._op(name, *[b.cast(x, joint) if x.type.dtype in floats else x for x in xs], dtype=dtype)
+        raise AssertionError(f"{term} is known when the walk has ended")
+
+    def _widened(self, x: Value) -> Value:
+        return self.b.cast(x, wide(x.type.dtype))
+
+    def _where(self, axis: Axis) -> Value:
+        if axis is not self.keys or axis in self.position:
+            return super()._where(axis)
+        self.position[axis] = self._op("add", self.b.iota(self.block), self.first)
+        return self.position[axis]
+
+    def _node(self, node: Expr, at: At) -> Value:
+        online, b = self.online, self.b
+        if node not in online.inside:
+            return super()._node(node, at)
+        if node is online.scores:
+            narrow = dtypes.name(node.inputs[0].dtype)
+            rows, features = self.names[self.rows], self.names[self.features]
+            q = self._operand(self._spread(self._value(*self.query), (rows, features)), narrow)
+            k = self._operand(self._spread(self._value(*self.key), (features, self.block)), narrow)
+            return b.dot(q, k, dtype=wide(narrow))
+        xs = [self._widened(x) for x in self._operands(node, edges(self.group, node, at))]
+        dtype = wide(dtypes.name(node.dtype))
+        return b.cast(xs[0], dtype) if node.op.name == "cast" else self._op(node.op.name, *xs, dtype=dtype)
+
+    def _load(self, node: Expr, at: At) -> Value:
+        b, form = self.b, self.forms["load", node, at]
+        if self.blocks is None or self.keys not in form.axes():
+            return super()._load(node, at)
+        pointer = self._pointer(node, form.const)
+        if (node, at) not in self.affine:
+            index = self._index(Index(0, form.terms))
+            if not self.blocks.cut:
+                return b.load_ptr(pointer, index)
+            return b.load_ptr(pointer, index, self._spread(self._present(), index.type.extents))
+        offset, strides, extents = self.affine[node, at]
+        step = strides[extents.index(self.block)]
+        offset = b.op("add", offset, b.op("multiply", self.first, step))
+        bounds = None
+        if self.blocks.cut or self.gpu:
+            bounds = [self.rest if isinstance(e, int) else self._extent(e) for e in extents]
+        return b.load_view(pointer, offset, strides, extents, bounds)
+
+    def _extent(self, name: str) -> Value:
+        return self.bounds.get(name) or self.b.dim_extent(name)
