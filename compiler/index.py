@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 from .expr import Shape, contiguous_strides
@@ -202,8 +203,29 @@ def divmod_index(index: Index, divisor: int) -> tuple[Index, Index]:
     rest = Index(r_const, part)
     if r_const + hi < divisor:
         return Index(q_const, whole), rest
+    coarse = _in_steps(rest, divisor)
+    if coarse is not None:
+        # (s * a + r) // (s * d) is a // d, and its remainder s * (a % d) + r, where r is in [0, s).
+        step, count, within = coarse
+        quotient, part_of = divmod_index(count, divisor // step)
+        return add((Index(q_const, whole), quotient)), add((part_of.scaled(step), within))
     quotient = add((Index(q_const, whole), Index(0, {Quotient(rest, divisor): 1})))
     return quotient, Index(0, {Remainder(rest, divisor): 1})
+
+
+def _in_steps(index: Index, divisor: int) -> tuple[int, Index, Index] | None:
+    """(s, a, r) so that the index is s * a + r, s > 1 divides the divisor and r is in [0, s), if there are such."""
+    terms = sorted(index.terms.items(), key=lambda term: -abs(term[1]))
+    step = divisor
+    for k, (_, c) in enumerate(terms, 1):
+        step = gcd(step, c)
+        if step == 1:
+            return None
+        within = Index(index.const % step, dict(terms[k:]))
+        lo, hi = within.bounds()
+        if lo >= 0 and hi < step:
+            return step, Index(index.const // step, {atom: c // step for atom, c in terms[:k]}), within
+    return None
 
 
 def flatten(index: tuple[Index, ...], offset: int, strides: Shape) -> Index:

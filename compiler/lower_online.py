@@ -27,13 +27,28 @@ from .index import Axis, Index
 from .ir import Value
 from .lower import Lowered, Lowering, Origins
 from .online import (
-    Analysis, Apply, Maximum, Number, Pivot, Product, Read, Sum, Term, Unit, Weights, dtype_of, terms, wide,
+    Analysis,
+    Apply,
+    Maximum,
+    Number,
+    Pivot,
+    Product,
+    Read,
+    Sum,
+    Term,
+    Unit,
+    Weights,
+    dtype_of,
+    terms,
+    wide,
 )  # fmt: skip
 from .schedule import bucket
 
 #: Rows of a program, and keys that it takes at a time.
 CPU_ROWS, CPU_KEYS = 64, 64
 GPU_ROWS, GPU_KEYS = 128, 128
+#: What the lowering knows of values, by the names of its attributes.
+_SCOPED = ("values", "coefficients", "position", "start", "wrapped", "terms")
 
 
 def lower_online(
@@ -193,39 +208,40 @@ class _Online(Lowering):
     @contextmanager
     def _inside(self, blocks: _Blocks, first: Value) -> Iterator[None]:
         """Values that are computed inside a loop are not known behind it."""
-        known = self.values, self.coefficients, self.position, self.start, self.wrapped, self.terms
-        copies = [dict(x) for x in known]
-        self.values, self.coefficients, self.position, self.start, self.wrapped, self.terms = copies
+        known = {name: getattr(self, name) for name in _SCOPED}
+        for name, values in known.items():
+            setattr(self, name, dict(values))
         self.blocks, self.first = blocks, first
         self.rest = self.b.op("subtract", self.length, first) if blocks.cut or self.gpu else self.length
         yield
         self.blocks = None
-        self.values, self.coefficients, self.position, self.start, self.wrapped, self.terms = known
+        for name, values in known.items():
+            setattr(self, name, values)
 
     def _loop(self, blocks: _Blocks, carried: list[Value]) -> list[Value]:
         b = self.b
-        with b.for_(blocks.lower, blocks.upper, b.const(self.block), carried) as loop:
-            with self._inside(blocks, loop.index):
-                before = dict(zip(self.carried, loop.carried, strict=True))
-                after: dict[Term, Value] = {}
-                for term in self.carried:
-                    if isinstance(term, Maximum):
-                        x = self._masked(self._across(self._term(term.term)), -np.inf)
-                        after[term] = b.op("maximum", before[term], b.reduce(x, "max", (1,)))
-                        if term.term == self.scores:
-                            scores = x
-                top = Maximum(self.scores)
-                pivot = self._pivot(after[top])
-                decay = b.op("exp", b.op("subtract", before[top], pivot))
-                self.terms[Weights(self.scores)] = b.op("exp", self._op("subtract", scores, pivot))
-                for term in self.carried:
-                    if isinstance(term, Sum):
-                        x = self._masked(self._across(self._term(term.term)), 0, term.term)
-                        x = b.cast(b.reduce(x, "sum", (1,)), dtype_of(term))
-                        after[term] = b.op("add", self._scaled(before[term], decay), x)
-                    elif isinstance(term, Product):
-                        after[term] = self._product(term, self._scaled(before[term], decay))
-                b.yield_(*[after[term] for term in self.carried])
+        step = b.const(self.block)
+        with b.for_(blocks.lower, blocks.upper, step, carried) as loop, self._inside(blocks, loop.index):
+            before = dict(zip(self.carried, loop.carried, strict=True))
+            after: dict[Term, Value] = {}
+            for term in self.carried:
+                if isinstance(term, Maximum):
+                    x = self._masked(self._across(self._term(term.term)), -np.inf)
+                    after[term] = b.op("maximum", before[term], b.reduce(x, "max", (1,)))
+                    if term.term == self.scores:
+                        scores = x
+            top = Maximum(self.scores)
+            pivot = self._pivot(after[top])
+            decay = b.op("exp", b.op("subtract", before[top], pivot))
+            self.terms[Weights(self.scores)] = b.op("exp", self._op("subtract", scores, pivot))
+            for term in self.carried:
+                if isinstance(term, Sum):
+                    x = self._masked(self._across(self._term(term.term)), 0, term.term)
+                    x = b.cast(b.reduce(x, "sum", (1,)), dtype_of(term))
+                    after[term] = b.op("add", self._scaled(before[term], decay), x)
+                elif isinstance(term, Product):
+                    after[term] = self._product(term, self._scaled(before[term], decay))
+            b.yield_(*[after[term] for term in self.carried])
         return [*loop.results]
 
     def _scaled(self, x: Value, factor: Value) -> Value:
@@ -258,7 +274,7 @@ class _Online(Lowering):
         if self.value[0].inputs:  # not as it lies in memory, where zeros are read behind the last key
             values = self._masked(values, 0)
         values = self._spread(values, (self.block, self.names[self.columns]))
-        return b.dot(*[self._operand(x, narrow) for x in (weights, values)], total)
+        return b.dot(self._operand(weights, narrow), self._operand(values, narrow), total)
 
     def _operand(self, x: Value, dtype: str) -> Value:
         """What a product takes: 16-bit floats on a GPU, whose units multiply these."""

@@ -383,9 +383,7 @@ def _quotient(name: str, dtype: str, args: tuple[Term, ...]) -> Term:
 
 
 # -- finding it in a graph --------------------------------------------------------------------------------------------
-def find(
-    recorded: list[Expr], roots: Iterable[Expr], policy: Policy
-) -> tuple[dict[Expr, Online], dict[Expr, str]]:
+def find(recorded: list[Expr], roots: Iterable[Expr], policy: Policy) -> tuple[dict[Expr, Online], dict[Expr, str]]:
     """The products of a recorded graph that walk once over a softmax of other products.
 
     Returns
@@ -450,9 +448,7 @@ def _scores_behind(weights: Expr) -> Expr | None:
     return products.pop() if len(products) == 1 and "exp" in names and not stack else None
 
 
-def _between(
-    product: Expr, scores: Expr, side: int, readers: dict[Expr, set[Expr]], asked: set[Expr]
-) -> Online | None:
+def _between(product: Expr, scores: Expr, side: int, readers: dict[Expr, set[Expr]], asked: set[Expr]) -> Online | None:
     """The nodes from the scores to where all that is made of them has met; None if they are not reduced."""
     head = product
     for _ in range(MOST_BEHIND):

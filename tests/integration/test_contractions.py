@@ -23,14 +23,14 @@ def check(
 ) -> None:
     """Compare with NumPy; `contracted`: whether a kernel was computed as a product is."""
     found = []
-    contraction = lower._Lowering._contraction
+    contraction = lower.Lowering._contraction
 
     def spy(self: Any) -> Any:
         axes = contraction(self)
         found.append(axes is not None and self.group.product is None)
         return axes
 
-    monkeypatch.setattr(lower._Lowering, "_contraction", spy)
+    monkeypatch.setattr(lower.Lowering, "_contraction", spy)
     got = np.asarray(function(ba, *[ba.asarray(x) for x in arrays]))
     with np.errstate(all="ignore"):
         want = function(np, *arrays)
