@@ -52,6 +52,9 @@ class Policy:
     recompute_per_byte: int = 5
     #: Cost of a producer that is fused into a product's operand.
     prologue: int = 40
+    #: Uses of each element from which an operand of 16-bit elements is stored before the product, which is faster when
+    #: it need not pass through registers on the way; 0: it is not.
+    reused: int = 0
     max_nodes: int = 192
     max_outputs: int = 16
     max_inputs: int = 24
@@ -95,7 +98,7 @@ def gpu_policy(processors: int) -> Policy:
     """For a GPU: programs enough to fill every processor several times, and columns by the warp."""
     return Policy(
         min_programs=2 * processors, each=1 << 17, lane_block=32, split_columns=32, tall_columns=32,
-        split_programs=16 * processors, split_rows=128, nested=1 << 20, held=1 << 16, pitch=128, online=(),
+        split_programs=16 * processors, split_rows=128, nested=1 << 20, held=1 << 16, pitch=128, online=(), reused=256,
         target="cuda", processors=processors,
     )  # fmt: skip
 
@@ -551,8 +554,11 @@ class Partitioner:
             if group.product is not None:
                 if any(not i.terms.keys() <= set(i.axes()) for a in ats for i in a):
                     return "read at indices that a product cannot take"
-                if self._feeds_product(group, at) and self.cost[node] > policy.prologue:
-                    return "too costly for a product's operand"
+                if self._feeds_product(group, at):
+                    if self.cost[node] > policy.prologue:
+                        return "too costly for a product's operand"
+                    if 0 < policy.reused <= self._reused(group, at):
+                        return "a product reads each element of it many times, faster as they are multiplied"
                 if len(ats) > 1:
                     return "read at several indices"
             elif not group.parallel <= axes_of(at) and self.cost[node] > 4:
@@ -658,6 +664,15 @@ class Partitioner:
     def _feeds_product(self, group: Group, at: At) -> bool:
         assert group.product is not None
         return group.bound[group.product][0].find() in axes_of(at)
+
+    def _reused(self, group: Group, at: At) -> int:
+        """How often a product of 16-bit elements reads each element of an operand; 0 of other products."""
+        product = group.product
+        assert product is not None
+        if dtypes.name(product.inputs[0].dtype) not in ("f16", "bf16"):
+            return 0
+        (result,) = group.uses.get(product) or (group.output_index[product],)
+        return prod(a.size for a in axes_of(canonical(result)) - axes_of(at))
 
     # -- axes that walk together --------------------------------------------------------------------------------------
     def _united(self, group: Group, uses: list[At]) -> list[At]:

@@ -454,7 +454,12 @@ def _walkable(x: Expr, apart: bool = False) -> Expr:
 
 
 def _pitched(x: Expr, pitch: int) -> Expr:
-    """A matrix in memory, or matrices, as a window of memory in which each row begins at a multiple of `pitch`."""
+    """A matrix, or matrices, as a window of memory in which each row begins at a multiple of `pitch`.
+
+    What is in memory is copied there, what is computed is written there at once.
+    """
+    if x.inputs:
+        return _pitched_when_made(x, pitch)
     if x.op is not E.BUFFER or 0 in x.attrs[2]:
         return x
     *outer, rows, columns = x.shape
@@ -475,6 +480,21 @@ def _pitched(x: Expr, pitch: int) -> Expr:
         value = Expr(E.VIEW, (x,), (0, swapped(contiguous_strides(x.shape))), (*outer, rows, columns), x.dtype, 0)
     copied = Expr(E.UPDATE, (base, value), window, shape, x.dtype, 0)
     return Expr(E.VIEW, (copied,), (0, swapped(window[1])), x.shape, x.dtype, 0)
+
+
+def _pitched_when_made(x: Expr, pitch: int) -> Expr:
+    swapped = lambda s: (*s[:-2], s[-1], s[-2])
+    base, turned = x, False
+    if x.op is E.VIEW:
+        base, turned = x.inputs[0], True
+        if x.shape != swapped(base.shape) or x.attrs != (0, swapped(contiguous_strides(base.shape))):
+            return x
+    if base.op in (E.VIEW, COPY, *WRITES) or not base.inputs or base.shape[-1] % ALIGNED == 0:
+        return x
+    shape = (*base.shape[:-1], -(-base.shape[-1] // pitch) * pitch)
+    strides = contiguous_strides(shape)
+    made = Expr(E.UPDATE, (Expr(EMPTY, (), None, shape, x.dtype, 0), base), (0, strides), shape, x.dtype, 0)
+    return Expr(E.VIEW, (made,), (0, swapped(strides) if turned else strides), x.shape, x.dtype, 0)
 
 
 def _with_inputs(node: Expr, inputs: tuple[Expr, ...]) -> Expr:

@@ -17,6 +17,7 @@ from ..llvm.convert import Register, round_to
 from ..llvm.text import V
 from . import memory, tensor_maps
 from .elements import Where, slice_of
+from .layout import view
 from .memory import i32, i64, join
 from .tensor_maps import TensorMap
 
@@ -167,6 +168,8 @@ class Epilogue:
         t, e = gemm.t, gemm.e
         m, n = gemm.m, gemm.n
         e.excess = True
+        self.addresses: dict[tuple[ir.Op, int, int], V] = {}
+        self.masks: dict[tuple[int | None, int], V] = {}
         down, across = (t.cast("zext", x, "i64") for x in (gemm.down, gemm.across))
         self.rows = [down, t.bin("add", down, i64(8))]
         self.columns = [t.bin("add", across, i64(k // 2 * APART + k % 2)) if k else across for k in range(gemm.broad)]
@@ -195,16 +198,13 @@ class Epilogue:
         if block == self.blocks:
             return
         for op in self.loads:
-            extents, dtype = op.result.type.extents, op.result.type.dtype
-            if n not in extents or op is self.brought:
+            if n not in op.result.type.extents or op is self.brought:
                 continue
-            for row, inside in zip(self.rows, self.inside, strict=True):
-                if len(extents) == 1:
-                    inside = None
+            for row in range(2):
                 for pair in self._pairs(block):
-                    places = [{gemm.m: row, n: self.columns[k]} for k in pair]
+                    places = [{gemm.m: self.rows[row], n: self.columns[k]} for k in pair]
                     if e.find(op.result, places[0]) is None:
-                        for where, x in zip(places, self._load(op, places, pair, dtype, inside), strict=True):
+                        for where, x in zip(places, self._load(op, row, pair), strict=True):
                             e.define(op.result, x, where)
 
     def _pairs(self, block: int) -> list[tuple[int, int]]:
@@ -221,26 +221,48 @@ class Epilogue:
         """Of a column, what the compiler knows of its distance from the thread's first one."""
         return column // 2 * APART + column % 2
 
-    def _accesses(self, op: ir.Op, places: Sequence[Where], pair: tuple[int, int], inside: V | None) -> list[_Access]:
+    def _accesses(self, op: ir.Op, row: int, pair: tuple[int, int]) -> list[_Access]:
+        """How a thread reads or writes two columns of one of its rows."""
         gemm = self.gemm
-        t, e = gemm.t, gemm.e
         near, width = self._width(op)
-        size = dtypes.SIZE[op.operands[0 if op.name == "load_view" else 1].type.dtype]
+        pointer, _, _, extents = view(op)
+        size = dtypes.SIZE[pointer.type.dtype]
+        tall = gemm.m in extents
         found = []
         for i in range(0, 2, width):
-            known = self._known(pair[i])
-            mask = memory.both(t, inside, t.cmp("sgt", self.left, i32(known)))
-            assert mask is not None
-            anchor = {**places[i], gemm.n: self.columns[0]} if near else places[i]
-            found.append(_Access(e.address(op, anchor), known * size if near else 0, mask, width))
+            column = pair[i]
+            address = self._address(op, row if tall else 0, 0 if near else column)
+            mask = self._mask(row if tall else None, column)
+            found.append(_Access(address, self._known(column) * size if near else 0, mask, width))
         return found
 
-    def _load(
-        self, op: ir.Op, places: Sequence[Where], pair: tuple[int, int], dtype: str, inside: V | None
-    ) -> list[Register]:
+    def _address(self, op: ir.Op, row: int, column: int) -> V:
+        """Where the element of a thread's row and column lies."""
+        gemm, key = self.gemm, (op, row, column)
+        t, e = gemm.t, gemm.e
+        if key not in self.addresses and not column:
+            self.addresses[key] = e.address(op, {gemm.m: self.rows[row], gemm.n: self.columns[0]})
+        elif key not in self.addresses:
+            pointer, _, strides, extents = view(op)
+            step = e.integer(strides[extents.index(gemm.n)])
+            distance = t.bin("mul", step, i64(self._known(column) * dtypes.SIZE[pointer.type.dtype]))
+            self.addresses[key] = memory.at(t, self._address(op, row, 0), distance)
+        return self.addresses[key]
+
+    def _mask(self, row: int | None, column: int) -> V:
+        """Whether a thread's column, and its row, is inside."""
+        t, key = self.gemm.t, (row, column)
+        if key not in self.masks:
+            if row is None:
+                self.masks[key] = t.cmp("sgt", self.left, i32(self._known(column)))
+            else:
+                self.masks[key] = t.bin("and", self.inside[row], self._mask(None, column))
+        return self.masks[key]
+
+    def _load(self, op: ir.Op, row: int, pair: tuple[int, int]) -> list[Register]:
         found: list[Register] = []
-        for a in self._accesses(op, places, pair, inside):
-            found += memory.load(self.gemm.t, a.address, dtype, a.width, a.mask, a.beyond)
+        for a in self._accesses(op, row, pair):
+            found += memory.load(self.gemm.t, a.address, op.result.type.dtype, a.width, a.mask, a.beyond)
         return found
 
     def finish(self, sums: Sums) -> None:
@@ -295,7 +317,7 @@ class Epilogue:
                         value = output.op.operands[0]
                         values = [e(value, w if value.type.extents else None) for w in wheres]
                         if output.map is None:
-                            self._store(output, values, wheres, pair, self.inside[row])
+                            self._store(output, values, wheres, row, pair)
                         else:
                             words[number] += self._packed(values, output.dtype)
             box = block % self.turns * self.each if self.each else 0
@@ -339,13 +361,13 @@ class Epilogue:
                 act("st.shared.v2.b32 [$0], {$1, $2};", at, *words[2 * k : 2 * k + 2])
 
     def _store(
-        self, output: Output, values: list[Register], places: Sequence[Where], pair: tuple[int, int], inside: V
+        self, output: Output, values: list[Register], places: Sequence[Where], row: int, pair: tuple[int, int]
     ) -> None:
         """Store two elements that are no part of a box."""
         t, e = self.gemm.t, self.gemm.e
         op, dtype = output.op, output.dtype
         rounded = [round_to(t, v, dtype) if isinstance(v, V) else v for v in values]
-        for i, a in enumerate(self._accesses(op, places, pair, inside)):
+        for i, a in enumerate(self._accesses(op, row, pair)):
             stored = rounded[i * a.width : (i + 1) * a.width]
             if dtype in dtypes.COMPLEX:
                 with t.if_(a.mask):
