@@ -28,8 +28,9 @@ _SLOT = {
 
 #: Types that `struct` does not know, and integers of their size.
 _AS_BITS = {"bf16": np.uint16, "f8e4m3": np.uint8, "f8e5m2": np.uint8}
-#: Bytes moved and operations below which one thread is done before another has woken up.
-_SERIAL = 1 << 15
+#: Bytes moved and operations below which one thread is done before another has woken up, and operations of a product,
+#: whose threads wait for each other.
+_SERIAL, _SERIAL_TEAM = 1 << 15, 1 << 22
 
 
 def _packed(value: Any, dtype: str) -> Any:
@@ -146,7 +147,7 @@ class Launch(Arguments):
         self.team = bool(step.kernel.attrs.get("team"))
         #: Most threads to use; 0: all.
         self.threads = 1 if step.serial else threads.num_threads() if self.team else 0
-        if not self.team and step.bytes + step.flops < _SERIAL:
+        if step.flops < _SERIAL_TEAM if self.team else step.bytes + step.flops < _SERIAL:
             self.threads = 1
         self.word: np.ndarray | None = None
         if self.errors >= 0:

@@ -21,7 +21,8 @@ from __future__ import annotations
 from .. import ir
 from ..llvm.text import V
 from .gemm_code import I1, I64, PTR, Emitter, Function, integer
-from .gemm_tiles import Side, Tiles
+from .gemm_pairs import tiles
+from .gemm_tiles import Side
 from .target import SYMBOL, Target
 
 #: Bytes of the workspace that hold counters; they are zero before a launch.
@@ -47,11 +48,11 @@ class Gemm:
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         self.kernel = kernel
         self.target = target
-        self.tiles = tiles = Tiles(kernel, target)
-        tile = tiles.tile
+        self.tiles = tiles(kernel, target)
+        tile = self.tiles.tile
         self.bytes = tile.size * tile.parts
         # A panel of B and one of A fill the L1 cache, a block of A half of the L2 cache.
-        a, b = tiles.a.bytes, tiles.b.bytes
+        a, b = self.tiles.a.bytes, self.tiles.b.bytes
         self.kc = max(64, target.l1 // (tile.mr * a + tile.nr * b) // 8 * 8)
         if target.vector_bytes == 64:
             # Tiles this wide read panels slowly enough for the L2 cache: deeper blocks measured faster.
@@ -77,7 +78,7 @@ class Gemm:
     # -- sizes --------------------------------------------------------------------------------------------------------
     def _sizes(self, t: Function) -> tuple[Emitter, V, V, V]:
         e = Emitter(t, self.kernel, self.target, ())
-        return e, e.size(self.tiles.m), e.size(self.tiles.n), e.size(self.tiles.k)
+        return e, e.size(self.tiles.m), e.size(self.tiles.n), self.tiles.steps(t, e)
 
     def _depth(self, t: Function, m: V, n: V, k: V) -> V:
         """Steps of k in a block: equal blocks of at most kc, a multiple of 8."""
@@ -276,7 +277,7 @@ class Gemm:
         t = Function(SYMBOL, "void", params)
         header = t.op("alloca [32 x i64], align 64", PTR)
         e = Emitter(t, self.kernel, self.target, (), [self.kernel.params[-1]])
-        m, n, k = (e.size(d) for d in (self.tiles.m, self.tiles.n, self.tiles.k))
+        m, n, k = e.size(self.tiles.m), e.size(self.tiles.n), self.tiles.steps(t, e)
         workspace = e.scalar(self.kernel.params[-1])
         thread, threads = t["begin"], t["end"]
         batches = self._batches(t, e)

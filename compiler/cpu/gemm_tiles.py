@@ -94,7 +94,7 @@ def is_one(stride: ir.Value) -> bool:
     return stride.op is not None and stride.op.name == "const" and stride.op.attrs["value"] == 1
 
 
-def _along_depth(side: Side, ops: Sequence[ir.Op]) -> bool:
+def along_depth(side: Side, ops: Sequence[ir.Op]) -> bool:
     """Whether memory is consecutive along k rather than along the other dim."""
     votes = 0
     for op in ops:
@@ -107,7 +107,7 @@ def _along_depth(side: Side, ops: Sequence[ir.Op]) -> bool:
     return votes > 0
 
 
-def _transpose(t: Function, rows: Sequence[V]) -> list[V]:
+def transposed(t: Function, rows: Sequence[V]) -> list[V]:
     """n vectors of n lanes, with rows and lanes exchanged."""
     rows, n = list(rows), len(rows)
     inner = min(n, 128 // {"float": 32, "i32": 32, "double": 64, "i64": 64}[rows[0].ty.split()[-1].rstrip(">")])
@@ -168,6 +168,14 @@ class Tiles:
         self.a = self._side("gemm.pack_a", values[0], self.m, self.tile.mr)
         self.b = self._side("gemm.pack_b", values[1], self.n, self.tile.nr)
 
+    def packed_type(self) -> str:
+        """LLVM type of what a panel holds of a position in a step of k."""
+        return self.tile.element
+
+    def steps(self, t: Function, e: Emitter) -> V:
+        """Steps of k."""
+        return e.size(self.k)
+
     def _as_in_memory(self, a: ir.Value) -> bool:
         if a.op is None or a.op.name != "load_view" or len(a.type.extents) != 2:
             return False
@@ -196,7 +204,7 @@ class Tiles:
         size, parts, width = tile.size, side.parts, tile.width
         needed = slice_of(side.values, self.kernel.body)
         e = Emitter(t, self.kernel, self.target, needed)
-        depth = _along_depth(side, needed)
+        depth = along_depth(side, needed)
         step = width if depth else 1
         k0, kc, start, count = t["k0"], t["kc"], t["start"], t["count"]
         groups = range(0, panel, width)
@@ -292,7 +300,7 @@ class Tiles:
                     vectors[i].append(x)
             for i, part in enumerate(vectors):
                 part += [V("poison", tile.vector)] * (width - count)
-                for k, x in enumerate(_transpose(t, part)):
+                for k, x in enumerate(transposed(t, part)):
                     self._put(t, x, t.at(row, integer((k * parts + i) * panel + j), size), count)
 
     def _put(self, t: Function, x: V, to: V, count: int) -> None:
@@ -408,10 +416,12 @@ class Tiles:
             (zero,) = _registers(constant(t, self.identity, e.dtype(self.root.result), tile.width))
         loads = self.b.parts * tile.nr // tile.width
         used = per_row if self.b.parts == 1 else loads
+        packed = self.packed_type()
+        across = vector(packed, tile.width)
 
         def element(a: V, r: int, part: int) -> V:
             offset = integer(part * tile.mr + r) if offsets is None else offsets[r]
-            return t.load(t.at(a, offset, tile.size), tile.element, tile.size)
+            return t.load(t.at(a, offset, tile.size), packed, tile.size)
 
         def advance(address: V, step: V, k: int) -> V:
             """The address k steps on."""
@@ -423,7 +433,7 @@ class Tiles:
 
         def step(sums: Sequence[V], a: V, b: V) -> list[V]:
             sums, out = list(sums), []
-            bs = [t.load(t.at(b, integer(v * tile.width), tile.size), tile.vector, tile.size) for v in range(used)]
+            bs = [t.load(t.at(b, integer(v * tile.width), tile.size), across, tile.size) for v in range(used)]
             for r in range(tile.mr):
                 x = [t.splat(element(a, r, i), tile.width) for i in range(self.a.parts)]
                 row = sums[r * per_row : (r + 1) * per_row]

@@ -15,7 +15,10 @@ import pytest
 from blockarray.compiler import dtypes, ir
 from blockarray.compiler.builder import Builder
 from blockarray.compiler.cpu import gemm, object
-from blockarray.compiler.cpu.target import SYMBOL, host_target
+from blockarray.compiler.cpu.gemm_code import Function
+from blockarray.compiler.cpu.gemm_pairs import PairTiles
+from blockarray.compiler.cpu.target import SYMBOL, host_target, make_target
+from blockarray.compiler.llvm.text import V, lanes, vector
 
 P, I64 = ctypes.c_void_p, ctypes.c_int64
 
@@ -185,6 +188,78 @@ def test_dtypes(dtype: str, shape: tuple[int, int, int]) -> None:
         out = np.zeros((m, n), a.dtype)
         matmul(left, right, out)
         check(out, expected(a, b), k)
+
+
+def _in_words(tiles: PairTiles, t: Function, a: V, b: V, total: V) -> V:
+    """What the instruction for pairs computes, on CPUs without it."""
+    ty = vector("i32", tiles.tile.width)
+    for op, word in (("shl", "16"), ("and", "-65536")):
+        halves = [t.bin(op, x, t.splat(V(word, "i32"), lanes(ty))) for x in (a, b)]
+        x, y = (t.op(f"bitcast {half} to {total.ty}", total.ty) for half in halves)
+        total = t.fma(x, y, total)
+    return total
+
+
+@pytest.fixture(params=["native", "pairs"])
+def pairs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of bf16 as this CPU does them, and by pairs."""
+    if request.param == "pairs" and not host_target().has("avx512bf16"):
+        monkeypatch.setattr(PairTiles, "suits", lambda kernel, target: True)
+        monkeypatch.setattr(PairTiles, "_mac", _in_words)
+
+
+@pytest.mark.usefixtures("pairs")
+@pytest.mark.parametrize("layout", ["nn", "tt", "rr"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 9, 17), (13, 64, 31), (200, 300, 1), (97, 513, 101), (40, 1025, 33)])
+def test_bf16(shape: tuple[int, int, int], layout: str) -> None:
+    m, k, n = shape
+    a, b = operands("bf16", m, k, n)
+    a, b = (
+        {"n": x, "t": np.asfortranarray(x), "r": np.repeat(x, 2, 1)[::-1, ::2]}[c]
+        for x, c in zip((a, b), layout, strict=True)
+    )
+    out = np.zeros((m, n), a.dtype)
+    matmul(a, b, out, threads=1 + (layout == "nn"))
+    check(out, expected(a, b), k)
+
+
+@pytest.mark.usefixtures("pairs")
+def test_bf16_with_a_prologue() -> None:
+    a, b = operands("bf16", 70, 33, 50)
+    out = np.zeros((70, 50), np.float32)
+    twice = lambda p, x: p.builder.op("add", x, x)
+    matmul(a, b, out, before_a=twice, before_b=lambda p, x: p.builder.op("negative", x))
+    wide = -2 * a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(out, wide, rtol=1e-2, atol=0.3)
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+@pytest.mark.usefixtures("pairs")
+def test_bf16_past_the_end_of_k_is_zero(special: float) -> None:
+    a, b = (np.ones(s, ml_dtypes.bfloat16) for s in ((20, 9), (9, 40)))
+    a[3, 8] = special
+    out = np.zeros((20, 40), np.float32)
+    matmul(a, b, out)
+    np.testing.assert_array_equal(
+        out, np.ones((20, 9)) @ np.ones((9, 40)) + np.where(np.arange(20) == 3, special, 0)[:, None]
+    )
+
+
+@pytest.mark.parametrize("cpu", ["sapphirerapids", "znver4"])
+def test_bf16_is_multiplied_in_pairs(cpu: str) -> None:
+    features = "+avx512bf16,+avx512f,+avx512bw,+avx512vl,+avx2,+avx,+fma"
+    target = make_target("x86_64-unknown-linux-gnu", cpu, features)
+    p = Product()
+    b = p.builder
+    views = [np.zeros((4, 4), ml_dtypes.bfloat16) for _ in range(3)]
+    for d in "mnk":
+        b.dim(d, p.integer(4))
+    x, y = (b.load_view(*p.view(v), e) for v, e in zip(views[:2], (("m", "k"), ("k", "n"))))
+    ptr, offset, strides = p.view(views[2])
+    b.store_view(b.dot(x, y), ptr, offset, strides)
+    b.param("workspace", ir.Type("i8", (), True))
+    module = llvm.parse_assembly(gemm.generate(b.finish(), target))
+    assert target.machine().emit_assembly(module).count("vdpbf16ps") >= 28
 
 
 @pytest.mark.parametrize("dtype", ["i8", "f32", "f16", "c64"])
