@@ -46,7 +46,7 @@ _ALIGNMENT = 16
 def policy(device: Device) -> Policy:
     """What a device wants of a plan."""
     if isinstance(device, CudaDevice):
-        return gpu_policy(device.multiprocessors)
+        return gpu_policy(device.multiprocessors, device.capability)
     count = threads.num_threads()
     return Policy(min_programs=max(4, 2 * count), processors=count)
 

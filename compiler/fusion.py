@@ -84,6 +84,8 @@ class Policy:
     #: Types and most features of the heads whose attention is one kernel (see `online`).
     online: tuple[str, ...] = ("f16", "bf16", "f32", "f64")
     head: int = 512
+    #: Blocks of a GPU that may multiply parts of k of one tile of a product together.
+    cluster: int = 1
     #: "cpu" or "cuda", and how many programs run at once (of a GPU, its multiprocessors).
     target: str = "cpu"
     processors: int = 0
@@ -94,12 +96,12 @@ class Policy:
         return types <= {*self.online} and max(values, scores.inputs[0].shape[-1]) <= self.head
 
 
-def gpu_policy(processors: int) -> Policy:
+def gpu_policy(processors: int, capability: tuple[int, int] = (9, 0)) -> Policy:
     """For a GPU: programs enough to fill every processor several times, and columns by the warp."""
     return Policy(
         min_programs=2 * processors, each=1 << 17, lane_block=32, split_columns=32, tall_columns=32,
         split_programs=16 * processors, split_rows=128, nested=1 << 20, held=1 << 16, pitch=128, online=(), reused=256,
-        target="cuda", processors=processors,
+        target="cuda", processors=processors, cluster=8 if capability == (9, 0) else 1,
     )  # fmt: skip
 
 

@@ -122,6 +122,8 @@ class Lowering:
         kernel = self.b.finish()
         if self.contraction is not None:
             kernel.attrs.update({"schedule": "gemm"} if self.gpu else {"schedule": "gemm", "team": True})
+            if self.parts > 1:
+                kernel.attrs["parts"] = self.parts
         if self.gpu and is_ordered(self.group.root):
             kernel.attrs["serial"] = True
         self._annotate(kernel)
@@ -356,8 +358,12 @@ class Lowering:
             scattered = [a for i in at if (a := i.single()) is not None]
         walks = [(w.node, w.axes) for w in self.walks]
         shifted = {a for _, _, shifts in self.shifts.values() for a in shifts}
-        space = Space(self.group, self.forms, self.axes, self.parallel, walks, self.contraction, scattered, shifted)
+        space = Space(
+            self.group, self.forms, self.axes, self.parallel, walks, self.contraction, scattered, shifted,
+            self.policy.cluster,
+        )  # fmt: skip
         self.tile = (gpu if self.gpu else cpu)(space, self.policy.processors)
+        self.parts = space.parts
         outer = scattered if scattered else space.ordered()[1]
         self.grid = [a for a in outer if a not in self.tile]
 

@@ -227,16 +227,19 @@ class _Preparation:
         if self.policy.pitch and dtypes.name(node.dtype) in ("f16", "bf16"):
             if min(m, n, k) >= WIDE_PRODUCT:
                 a, b = (_pitched(x, self.policy.pitch // x.dtype.itemsize) for x in (a, b))
-            parts = self._parts(node.shape, k)
+            parts = self._parts(node.shape, k, self.policy.cluster if _in_boxes(a) and _in_boxes(b) else 1)
             if parts > 1:
                 return self._product_in_parts(node, a, b, parts)
         return _with_inputs(node, (a, b))
 
-    def _parts(self, shape: E.Shape, k: int) -> int:
-        """Parts of k that different processors multiply, where the product has too few tiles for all of them."""
+    def _parts(self, shape: E.Shape, k: int, cluster: int) -> int:
+        """Parts of k, each a product of its own, where there are too few tiles for all processors.
+
+        Up to `cluster` processors share a tile.
+        """
         *batch, m, n = shape
         tiles = prod(batch) * -(-m // TENSOR_TILE[0]) * -(-n // TENSOR_TILE[1])
-        parts = self.policy.processors // tiles
+        parts = self.policy.processors // (tiles * cluster)
         while parts > 1 and (k % (parts * TENSOR_STEP) or k // parts < LEAST_PART):
             parts -= 1
         return parts
@@ -495,6 +498,18 @@ def _pitched_when_made(x: Expr, pitch: int) -> Expr:
     strides = contiguous_strides(shape)
     made = Expr(E.UPDATE, (Expr(EMPTY, (), None, shape, x.dtype, 0), base), (0, strides), shape, x.dtype, 0)
     return Expr(E.VIEW, (made,), (0, swapped(strides) if turned else strides), x.shape, x.dtype, 0)
+
+
+def _in_boxes(x: Expr) -> bool:
+    """Whether boxes of an operand of a product, as memory holds it, can be copied as they are."""
+    if x.op is E.VIEW and x.inputs[0].op is E.UPDATE:
+        strides = x.attrs[1]
+    elif x.op is E.BUFFER:
+        strides = x.attrs[2]
+    else:
+        return False
+    one, *others = sorted(s for s, n in zip(strides, x.shape, strict=True) if n > 1)
+    return one == 1 and all(s % ALIGNED == 0 for s in others)
 
 
 def _with_inputs(node: Expr, inputs: tuple[Expr, ...]) -> Expr:

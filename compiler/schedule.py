@@ -16,7 +16,7 @@ from . import dtypes
 from . import expr as E
 from .draws import PER_BLOCK
 from .expr import Expr
-from .fusion import PARTIAL, At, Group, split_axis
+from .fusion import PARTIAL, At, Group, canonical, edges, split_axis
 from .index import Axis, Index
 
 Tiles = dict[Axis, int | None]
@@ -65,6 +65,11 @@ GPU_PRODUCT = (128, 64, 32, 16)
 #: GPU: tiles of products whose processors each take several, in tensor cores, and the time of a step of 64 along k,
 #: relative to that of beginning and ending a tile.
 GPU_WIDE_PRODUCT = {(128, 256): 0.41, (128, 128): 0.21, (128, 64): 0.13}
+#: GPU: the same of tiles of few columns, or rows, and of parts of k of one: what it costs to add them up.
+GPU_NARROW_PRODUCT = {(128, 32): 0.12, (128, 16): 0.11}
+GPU_PARTS = {1: 0.0, 2: 0.5, 4: 0.6, 8: 0.7}
+#: GPU: bytes of memory that a processor takes in that time.
+GPU_BYTES = 45_000
 
 
 def is_ordered(root: Expr) -> bool:
@@ -93,6 +98,9 @@ class Space:
     scattered: list[Axis]
     #: Axes along which windows of the same memory are shifted, on a GPU.
     shifted: set[Axis]
+    #: Blocks that may share a tile of a product, and those that do.
+    cluster: int = 1
+    parts: int = 1
 
     def stride(self, axis: Axis) -> int:
         return max((abs(f.terms.get(axis, 0)) for f in self.forms.values()), default=0)
@@ -277,16 +285,47 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
     batches = prod(a.size for a in space.parallel if a not in (m, n))
     product = space.group.product
     if m and k and n and product is not None and dtypes.name(product.inputs[0].dtype) in ("f16", "bf16"):
-        rows, columns = min(GPU_WIDE_PRODUCT, key=lambda tile: _cost(tile, sizes, k.size, batches, processors))
-        if batches * -(-m.size // rows) * -(-n.size // columns) >= processors // 4:
-            return {m: rows, k: None, n: columns}
+        tiles = [*GPU_WIDE_PRODUCT]
+        boxes = space.cluster > 1 and _in_boxes(space)
+        if boxes:
+            tiles += GPU_NARROW_PRODUCT
+            tiles += [(few, many) for many, few in tiles if few <= 64]
+        found = [(tile, parts) for tile in tiles for parts in (GPU_PARTS if boxes and max(tile) < 256 else (1,))]
+        found = [(tile, parts) for tile, parts in found if parts <= space.cluster]
+        tile, parts = min(found, key=lambda f: _cost(*f, sizes, k.size, batches, processors))
+        if boxes or batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True)) >= processors // 4:
+            space.parts = parts
+            return {m: tile[0], k: None, n: tile[1]}
     for side in GPU_PRODUCT:
         if batches * prod(-(-s // side) for s in sizes) >= processors:
             break
     return {a: side if a is not k else None for a in (m, k, n) if a is not None}
 
 
-def _cost(tile: tuple[int, int], sizes: list[int], depth: int, batches: int, processors: int) -> float:
-    """The time of a product in tiles of so many rows and columns."""
+def _in_boxes(space: Space) -> bool:
+    """Whether a product's operands lie in memory such that boxes of them can be copied: see cuda/tensor_maps.py."""
+    group, product = space.group, space.group.product
+    assert product is not None
+    at = group.output_index[product] if product in group.output_index else group.uses[product][0]
+    for node, index in edges(group, product, canonical(at)):
+        form = space.forms.get(("load", node, canonical(index)))
+        if form is None or not all(isinstance(atom, Axis) for atom in form.terms):
+            return False
+        one, *others = sorted(form.terms.values())
+        if one != 1 or any(stride % 16 for stride in others):
+            return False
+    return True
+
+
+def _cost(tile: tuple[int, int], parts: int, sizes: list[int], depth: int, batches: int, processors: int) -> float:
+    """The time of a product in tiles of so many rows and columns, each by several blocks."""
     tiles = batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True))
-    return -(-tiles // processors) * (1 + -(-depth // 64) * GPU_WIDE_PRODUCT[tile])
+    # Clusters lie in groups of processors, which they do not fill.
+    together = processors if parts == 1 else max(1, processors * 32 // 33 // parts)
+    rounds = -(-tiles // together)
+    steps = {**GPU_WIDE_PRODUCT, **GPU_NARROW_PRODUCT}
+    step = steps.get(tile) or steps[tile[1], tile[0]]
+    nbytes = 2 * batches * (depth * sum(sizes) + prod(sizes))
+    work = rounds * -(-depth // (64 * parts)) * step, nbytes / GPU_BYTES / (tiles * parts / rounds)
+    # What goes on side by side hides most of what takes less time.
+    return rounds * (1 + GPU_PARTS[parts]) + max(work) + min(work) / 4

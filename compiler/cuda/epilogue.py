@@ -395,6 +395,32 @@ class Epilogue:
             gemm._act("cp.async.bulk.commit_group;")
 
 
+class Direct:
+    """The same for tiles of few columns, which every thread stores by itself."""
+
+    nbytes = 0
+    maps: Sequence[TensorMap] = ()
+
+    def __init__(self, gemm: Hopper) -> None:
+        self.gemm = gemm
+
+    def begin(self, offset: int, barriers: int) -> None:
+        pass
+
+    def bring(self, when: V) -> None:
+        pass
+
+    def prefetch(self) -> None:
+        pass
+
+    def finish(self, sums: Sums) -> None:
+        gemm = self.gemm
+        gemm._finish(sums, [i64(0), i64(0)], [gemm._extent(d) for d in (gemm.m, gemm.n)])
+
+    def end(self) -> None:
+        pass
+
+
 @dataclass(slots=True)
 class _Access:
     """One instruction's: an address, bytes beyond it, whether it is in bounds, and its elements."""

@@ -17,6 +17,7 @@ from .codegen import Code
 from .hopper import Hopper
 from .mma import Mma
 from .mma64 import Mma64
+from .parts import Parts
 from .simt import Simt
 from .target import Target
 from .wgmma import Wgmma
@@ -24,5 +25,5 @@ from .wgmma import Wgmma
 
 def generate(kernel: ir.Kernel, target: Target) -> Code:
     """The module of a matrix product."""
-    schedule = next((s for s in (Hopper, Wgmma, Mma, Mma64) if s.suits(kernel, target)), Simt)
+    schedule = next((s for s in (Parts, Hopper, Wgmma, Mma, Mma64) if s.suits(kernel, target)), Simt)
     return schedule(kernel, target).generate()

@@ -12,7 +12,7 @@ from .. import ir
 from ..llvm.text import V
 from . import memory, tensor_maps
 from .codegen import Code as Generated
-from .epilogue import Epilogue
+from .epilogue import Direct, Epilogue
 from .memory import SHARED, i32, i64
 from .mma import Mma
 from .panels import Side
@@ -40,27 +40,49 @@ class Hopper(Pipelined, Wgmma):
     blocks = 1
     #: Rows of 2,048 elements: their panels stay in the L2 cache.
     together = 16
+    #: Blocks that share a tile, and bytes of shared memory for what they tell each other.
+    cluster = 1
+    exchange = 0
 
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
         if target.arch != "sm_90a" or not Mma.suits(kernel, target):
             return False
         made = Hopper(kernel, target)
-        return made.block in ((ROWS, 64), (ROWS, 128), (ROWS, 256)) and None not in made.maps.values()
+        rows, columns = made.block
+        return rows == ROWS and 16 <= columns <= 256 and None not in made.maps.values()
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         super().__init__(kernel, target)
         self.threads = LOADING + MULTIPLYING
         self.maps: dict[str, TensorMap | None] = {"a": self._map(self.a), "b": self._map(self.b)}
-        self.epilogue = Epilogue(self)
-        panels = (ROWS + self.columns) * ROW
-        self.stages = min(8, (target.shared - self.epilogue.nbytes - 3 * BARRIERS) // panels)
-        self.staging = self.stages * panels
+        for side, start in ((self.a, 0), (self.b, ROWS * ROW)):
+            side.offsets = (start,)
+        self.panels = sum(_nbytes(side) for side in (self.a, self.b))
+        self.epilogue = Epilogue(self) if self.cluster == 1 and self.columns >= SIDE else Direct(self)
+        self._layout()
+
+    def _sides(self) -> tuple[list[str], tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]]:
+        """The dims m, k and n, and the operands; of a product of few rows, those of its transpose.
+
+        The tensor cores take 64 rows at least, and any few columns.
+        """
+        (m, k, n), (a, b) = super()._sides()
+        few, many = (self.kernel.dims[d].block or 0 for d in (m, n))
+        return ([n, k, m], (b, a)) if few < ROWS == many else ([m, k, n], (a, b))
+
+    def _layout(self) -> None:
+        """Divide up shared memory: stages, sums for other blocks, the finished tile and barriers."""
+        room = self.target.shared - self.exchange - self.epilogue.nbytes - 4 * BARRIERS
+        self.stages = min(BARRIERS // BARRIER, room // self.panels)
+        self.told = self.stages * self.panels
+        self.staging = self.told + self.exchange
         self.full = self.staging + self.epilogue.nbytes
         self.empty = self.full + BARRIERS
         #: Barriers of the matrices that the epilogue reads, and of the group that goes first.
         self.brought = self.empty + BARRIERS
         self.ahead_ = self.brought + MULTIPLYING // 32 * BARRIER
+        self.nbytes = self.brought + BARRIERS
 
     def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
         columns = self.block[1]
@@ -76,8 +98,6 @@ class Hopper(Pipelined, Wgmma):
     def generate(self) -> Generated:
         t, e, kernel = self.t, self.e, self.kernel
         e.run([op for op in kernel.body.ops if op.name == "const" and not op.result.type.extents], {})
-        self.a.offsets, self.b.offsets = (0,), (ROWS * ROW,)
-        self.panels = (ROWS + self.columns) * ROW
         maps = [m for m in (*self.maps.values(), *self.epilogue.maps) if m is not None]
         self.names = {m: V(f"%m{k}", "ptr") for k, m in enumerate(dict.fromkeys(maps))}
         self._begin()
@@ -95,19 +115,23 @@ class Hopper(Pipelined, Wgmma):
             f', ptr byval([{tensor_maps.NBYTES} x i8]) align {tensor_maps.ALIGNMENT} "nvvm.grid_constant" {name.ref}'
             for name in self.names.values()
         )
+        bounds = f'"nvvm.reqntid"="{self.threads}" "nvvm.minctasm"="1"'
+        bounds += f' "nvvm.cluster_dim"="{self.cluster}"' if self.cluster > 1 else ""
         text = "\n".join((
             f"@shared = external addrspace(3) global [0 x i8], align {self.alignment}",
-            f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{self.threads}" "nvvm.minctasm"="1" {{',
+            f"define ptx_kernel void @kernel({params}) {bounds} {{",
             "entry:", *t.allocas, *t.lines, "}", *t.declarations.values(), "",
         ))  # fmt: skip
         found = tuple(m.described(kernel) for m in self.names)
-        return Generated(text, self.threads, self.brought + BARRIERS, maps=found, resident=1, waits=True)
+        return Generated(
+            text, self.threads, self.nbytes, maps=found, cluster=self.cluster, resident=1, waits=True
+        )  # fmt: skip
 
     def _begin(self) -> None:
         """Make the barriers, and count the tiles."""
         t, e = self.t, self.e
-        sreg = lambda name: t.call(f"llvm.nvvm.read.ptx.sreg.{name}", "i32", [], "nounwind memory(none)")
-        self.tid, self.first, self.step_ = sreg("tid.x"), sreg("ctaid.x"), sreg("nctaid.x")
+        self.tid = self._special("tid.x")
+        self.first, self.step_ = self._blocks()
         self.base = self._shared()
         self.counts = self._counts()
         self.tiles = i32(1)
@@ -116,19 +140,35 @@ class Hopper(Pipelined, Wgmma):
         with t.if_(t.cmp("eq", self.tid, i32(0))):
             for name in self.names.values():
                 t.call("llvm.nvvm.prefetch.tensormap.p0", "void", [name])
-            for k in range(self.stages):
-                for start, count in ((self.full, 1), (self.empty, MULTIPLYING // 128)):
-                    self._make_barrier(start + k * BARRIER, count)
-            for start in range(self.brought, self.ahead_ + BARRIER, BARRIER):
-                self._make_barrier(start, 1)
+            self._make_barriers()
             self._act("fence.mbarrier_init.release.cluster;")
-        self._act("bar.sync 0;")
+        self._meet()
         # What is queued next may begin as processors fall idle, and so has this: here it meets memory.
         self._act("griddepcontrol.launch_dependents;")
         self._act("griddepcontrol.wait;")
+        #: Steps of k before those that this block multiplies, and how many these are.
+        self.skipped = i32(0)
         self.depth = e.integer(self.kernel.dims[self.k].size)
         steps = t.bin("lshr", t.bin("add", self.depth, i64(STEP - 1)), i64(STEP.bit_length() - 1))
         self.steps = t.cast("trunc", steps, "i32")
+
+    def _special(self, name: str) -> V:
+        return self.t.call(f"llvm.nvvm.read.ptx.sreg.{name}", "i32", [], "nounwind memory(none)")
+
+    def _blocks(self) -> tuple[V, V]:
+        """The first tile, and how far it is to the next one."""
+        return self._special("ctaid.x"), self._special("nctaid.x")
+
+    def _make_barriers(self) -> None:
+        for k in range(self.stages):
+            for start, count in ((self.full, 1), (self.empty, MULTIPLYING // 128)):
+                self._make_barrier(start + k * BARRIER, count)
+        for start in range(self.brought, self.ahead_ + BARRIER, BARRIER):
+            self._make_barrier(start, 1)
+
+    def _meet(self) -> None:
+        """Wait until there are barriers."""
+        self._act("bar.sync 0;")
 
     def _ring(self) -> Ring:
         return self._begin_ring(self.stages, self.full, self.empty)
@@ -145,7 +185,7 @@ class Hopper(Pipelined, Wgmma):
                 full = self._barrier(self.full, stage)
                 self._expect(full, self.panels)
                 panel = t.bin("add", self.base, t.bin("mul", stage, i32(self.panels)))
-                k = t.bin("shl", number, i32(STEP.bit_length() - 1))
+                k = t.bin("shl", t.bin("add", number, self.skipped), i32(STEP.bit_length() - 1))
                 for side, map_ in zip((self.a, self.b), self.maps.values(), strict=True):
                     assert map_ is not None
                     self._fetch_panel(side, map_, t.bin("add", panel, i32(side.offsets[0])), k, full)
@@ -154,7 +194,7 @@ class Hopper(Pipelined, Wgmma):
     def _fetch_panel(self, side: Side, map_: TensorMap, panel: V, k: V, full: V) -> None:
         t = self.t
         start = t.cast("trunc", self.starts[side.dim], "i32")
-        for part in range(1 if side.deep else side.extent // SIDE):
+        for part in range(1 if side.deep else -(-side.extent // SIDE)):
             inner, outer = (k, start) if side.deep else (t.bin("add", start, i32(part * SIDE)), k)
             to = t.bin("add", panel, i32(part * BOX))
             place = map_.place(inner, outer, self.programs)
@@ -217,3 +257,8 @@ class Hopper(Pipelined, Wgmma):
 
     def _release(self, stage: V) -> None:
         self._arrive(self._barrier(self.empty, stage))
+
+
+def _nbytes(side: Side) -> int:
+    """Bytes of a side's panel."""
+    return side.extent * ROW if side.deep else -(-side.extent // SIDE) * BOX

@@ -62,11 +62,18 @@ class Pipelined:
         """Arrive, and announce so many bytes that are copied."""
         self._act("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", barrier, i32(nbytes))
 
-    def _wait(self, barrier: V, parity: V) -> None:
-        """Wait until the phase of this parity is over."""
+    def _arrive_at(self, barrier: V, rank: V) -> None:
+        """Arrive at the barrier that another block of the cluster has at the same place."""
         self._act(
-            "{ .reg .pred P; AGAIN: mbarrier.try_wait.parity.shared::cta.b64 P, [$0], $1; @P bra DONE; bra AGAIN; "
-            "DONE: }", barrier, parity,
+            "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; "
+            "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }", barrier, rank,
+        )  # fmt: skip
+
+    def _wait(self, barrier: V, parity: V, scope: str = "cta") -> None:
+        """Wait until the phase of this parity is over; `scope` tells from where what arrived is seen."""
+        self._act(
+            f"{{ .reg .pred P; AGAIN: mbarrier.try_wait.parity.acquire.{scope}.shared::cta.b64 P, [$0], $1; "
+            "@P bra DONE; bra AGAIN; DONE: }", barrier, parity,
         )  # fmt: skip
 
     # -- rings --------------------------------------------------------------------------------------------------------

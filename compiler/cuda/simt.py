@@ -64,14 +64,7 @@ class Simt:
         #: What sums are held as: registers of `wide`, narrow integers in 32 bits.
         self.wide = "f32" if self.dtype in dtypes.NARROW else self.dtype
         self.inner: list[ir.Op] = []
-        if self.root.name == "dot":
-            a, b = self.root.operands[:2]
-            self.m, self.k = map(str, a.type.extents)
-            self.n = str(b.type.extents[1])
-            values = ((a,), (b,))
-        else:
-            self.m, self.k, self.n = map(str, self.root.operands[0].type.extents)
-            values = self._generalised(self.root.operands[0])
+        (self.m, self.k, self.n), values = self._sides()
         self.block = tuple(_power_of_two(kernel.dims[d].block) for d in (self.m, self.n))
         #: Rows and columns of a tile, and of it those that a thread has.
         (self.rows, self.columns), (self.high, self.broad) = self._tile()
@@ -88,6 +81,14 @@ class Simt:
     def _multiplied(self) -> str:
         """The dtype that is multiplied."""
         return self.root.result.type.dtype
+
+    def _sides(self) -> tuple[list[str], tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]]:
+        """The dims m, k and n, and the values of each side that are multiplied."""
+        if self.root.name == "dot":
+            a, b = self.root.operands[:2]
+            return [*map(str, a.type.extents), str(b.type.extents[1])], ((a,), (b,))
+        self.m, self.k, self.n = map(str, self.root.operands[0].type.extents)
+        return [self.m, self.k, self.n], self._generalised(self.root.operands[0])
 
     def _generalised(self, value: ir.Value) -> tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]:
         """Find the ops over both m and n, and the values of each side that they read."""
@@ -208,10 +209,10 @@ class Simt:
         """A program's numbers on the grid's axes."""
         t, kernel = self.t, self.kernel
         places: list[V] = [i32(0)] * len(counts)
-        last = [kernel.dims[d].axis for d in (self.m, self.n)]
+        last = [axis for d in (self.m, self.n) if (axis := kernel.dims[d].axis) is not None]
         rest = list(range(len(counts)))
-        if last == rest[-2:]:
-            rows, columns = (counts[axis] for axis in rest[-2:])
+        if sorted(last) == rest[-2:]:
+            rows, columns = (counts[axis] for axis in last)
             whole = t.bin("mul", rows, columns)
             inside = t.bin("urem", linear, whole)
             linear = t.bin("udiv", linear, whole)
@@ -219,8 +220,8 @@ class Simt:
             first = t.bin("mul", t.bin("udiv", inside, width), i32(self.together))
             high = t.call("llvm.umin.i32", "i32", [t.bin("sub", rows, first), i32(self.together)])
             within = t.bin("urem", inside, width)
-            places[rest[-2]] = t.bin("add", first, t.bin("urem", within, high))
-            places[rest[-1]] = t.bin("udiv", within, high)
+            places[last[0]] = t.bin("add", first, t.bin("urem", within, high))
+            places[last[1]] = t.bin("udiv", within, high)
             del rest[-2:]
         for axis in reversed(rest):
             places[axis] = t.bin("urem", linear, counts[axis])
@@ -477,7 +478,7 @@ class Simt:
                     for i in range(count)
                 ]
                 for axis, (first, own, count) in enumerate(
-                    ((origin[0], self.down, self.high), (origin[1], self.across, self.broad))
+                    ((origin[0], self.down, len(sums)), (origin[1], self.across, len(sums[0])))
                 )
             )
             results: list[list[Register]] = []

@@ -23,6 +23,12 @@ class Barrier:
     nbytes: int = 0
     phases: int = 0
 
+    def arrive(self, nbytes: int = 0) -> None:
+        self.nbytes += nbytes
+        self.pending -= 1
+        assert self.pending >= 0, "more arrive than are expected"
+        self.settle()
+
     def settle(self) -> None:
         if not self.pending and not self.nbytes:
             self.phases += 1
@@ -67,37 +73,38 @@ def wait(e: Emulator, operands: list[np.ndarray], mask: np.ndarray) -> np.ndarra
     address, parity = operands
     done = np.zeros(e.count, np.bool_)
     for who in np.flatnonzero(mask).tolist():
-        done[who] = e.barriers[who // e.threads, int(address[who])].phases & 1 != parity[who]
+        done[who] = e.barriers[who // e.block, int(address[who])].phases & 1 != parity[who]
     return done
 
 
 def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray) -> bool:
     """Do what an instruction does to barriers and memory; False if it is another one."""
     threads = np.flatnonzero(mask).tolist()
-    programs = [who // e.threads for who in threads]
+    blocks = [who // e.block for who in threads]
     if text.startswith("bar.sync"):
-        groups = mask.reshape(-1, 128 if "," in text else e.threads)
+        groups = mask.reshape(-1, 128 if "," in text else e.block)
         assert (groups.all(1) | ~groups.any(1)).all(), "a barrier that not all threads reach"
-        e.epoch[np.unique(programs)] += 1
+        e.epoch[np.unique(blocks) // e.cluster] += 1
     elif text.startswith("griddepcontrol.wait"):
         e.ready |= mask
     elif "mbarrier.init" in text and "fence" not in text:
         count = int(re.findall(r"(\d+);", text)[0])
-        for who, program in zip(threads, programs):
-            e.barriers[program, int(operands[0][who])] = Barrier(count, count)
+        for who, block in zip(threads, blocks):
+            e.barriers[block, int(operands[0][who])] = Barrier(count, count)
+    elif "mapa" in text:
+        for who, block in zip(threads, blocks):
+            assert operands[1][who] < e.cluster and e.epoch[who // e.threads], "no such block, or not begun"
+            there = block // e.cluster * e.cluster + int(operands[1][who])
+            e.barriers[there, int(operands[0][who])].arrive()
+        e.blocked[:] = False
     elif text.startswith("mbarrier.arrive"):
-        for who, program in zip(threads, programs):
-            barrier = e.barriers[program, int(operands[0][who])]
-            if "expect_tx" in text:
-                barrier.nbytes += int(operands[1][who])
-            barrier.pending -= 1
-            assert barrier.pending >= 0, "more arrive than are expected"
-            barrier.settle()
+        for who, block in zip(threads, blocks):
+            e.barriers[block, int(operands[0][who])].arrive(int(operands[1][who]) if "expect_tx" in text else 0)
         e.blocked[:] = False
     elif text.startswith("cp.async.bulk.tensor"):
         assert e.ready[threads].all(), "what is queued before may not have ended"
-        for who, program in zip(threads, programs):
-            _copy(e, text, [int(x[who]) for x in operands], program)
+        for who, block in zip(threads, blocks):
+            _copy(e, text, [int(x[who]) for x in operands], block)
         e.blocked[:] = False
     elif text.startswith("stmatrix"):
         _store_fragments(e, operands[0], operands[1:], mask)
@@ -112,7 +119,7 @@ def _swizzled(address: np.ndarray) -> np.ndarray:
     return address ^ (address >> 7 & 7) << 4
 
 
-def _copy(e: Emulator, text: str, operands: list[int], program: int) -> None:
+def _copy(e: Emulator, text: str, operands: list[int], block: int) -> None:
     loads = "mbarrier" in text
     here, number, barrier = (operands[0], operands[1], operands[2]) if loads else (operands[1], operands[0], -1)
     place = operands[3 if loads else 2 :]
@@ -121,7 +128,7 @@ def _copy(e: Emulator, text: str, operands: list[int], program: int) -> None:
     assert here % 1024 == 0, "a panel that the swizzle does not fit"
     addresses, inside = map_.addresses(place)
     size = map_.size
-    memory, shared = (x.view(f"u{size}") for x in (e.memory.bytes, e.shared[program]))
+    memory, shared = (x.view(f"u{size}") for x in (e.memory.bytes, e.shared[block]))
     rows, columns = np.arange(inside.shape[0])[:, None], np.arange(inside.shape[1])[None]
     places = _swizzled(here + rows * 128 + columns * size) // size
     used = addresses[inside]
@@ -129,8 +136,8 @@ def _copy(e: Emulator, text: str, operands: list[int], program: int) -> None:
     if loads:
         shared[places] = 0
         shared[places[inside]] = memory[used // size]
-        e.barriers[program, barrier].nbytes -= inside.size * size
-        e.barriers[program, barrier].settle()
+        e.barriers[block, barrier].nbytes -= inside.size * size
+        e.barriers[block, barrier].settle()
     else:
         memory[used // size] = shared[places[inside]]
 

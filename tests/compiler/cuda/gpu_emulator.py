@@ -177,7 +177,7 @@ class Emulator:
         self.shared = np.zeros((count * code.cluster, max(code.shared, 1)), np.uint8)
         self.races = Races(self.shared.size)
         self.epoch = np.zeros(count, np.int32)
-        #: Barriers in shared memory, by program and address; threads that wait for one.
+        #: Barriers in shared memory, by block and address; threads that wait for one.
         self.barriers: dict[tuple[int, int], gpu_copies.Barrier] = {}
         self.blocked = np.zeros(self.count, np.bool_)
         #: Copies to shared memory that nobody has waited for, if they are not done at once.

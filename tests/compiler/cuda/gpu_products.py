@@ -66,10 +66,12 @@ class Product(Make):
 
 def product(
     dtype: str = "f32", m: int = 64, n: int = 64, k: int = 32, side: int = 64, transposed: str = "", pad: int = 0,
-    batch: int = 0, aligned: bool = True, step: int = 1, broad: int = 0,
+    batch: int = 0, aligned: bool = True, step: int = 1, broad: int = 0, parts: int = 1,
 ) -> Case:  # fmt: skip
     """a @ b; `transposed` names those of a, b and c whose rows lie along the other dim."""
     p = Product(m, n, k, side, batch, aligned, broad)
+    if parts > 1:
+        p.b.attrs["parts"] = parts
     a = p.operand("mk", dtype, "a" in transposed, pad, step)
     b = p.operand("kn", dtype, "b" in transposed, pad, step)
     p.result(p.b.dot(a, b), "c" in transposed, pad)
@@ -187,6 +189,26 @@ CASES: dict[str, Callable[[], Case]] = {
             ("f16", "ab", 400, 272, 256),
         )
     },
+    **{
+        f"product {d} {t or 'plain'} {side}x{broad} in {parts}": lambda d=d, t=t, s=s, i=side, w=broad, p=parts: (
+            product(d, *s, i, t, broad=w, parts=p)
+        )
+        for d, t, s, side, broad, parts in (
+            ("f16", "", (16, 272, 80), 16, 128, 1),
+            ("bf16", "ab", (48, 256, 144), 32, 128, 1),
+            ("f16", "a", (112, 160, 96), 64, 128, 1),
+            ("bf16", "b", (272, 16, 144), 128, 16, 1),
+            ("f16", "", (144, 32, 64), 128, 32, 1),
+            ("bf16", "", (144, 144, 336), 128, 128, 2),
+            ("f16", "ab", (128, 112, 208), 128, 64, 4),
+            ("bf16", "", (16, 400, 272), 16, 128, 2),
+            ("f16", "b", (80, 144, 656), 64, 128, 8),
+            ("bf16", "a", (16, 272, 320), 16, 128, 4),
+            ("f16", "c", (64, 128, 192), 32, 128, 2),
+            ("f16", "", (128, 128, 64), 128, 128, 4),
+        )
+    },
+    "product bf16 parts batched": lambda: product("bf16", 32, 144, 208, 16, batch=3, broad=128, parts=2),
     "product bf16 ahead batched": lambda: product("bf16", 144, 160, 96, 128, batch=3),
     "product f16 ahead k 0": lambda: product("f16", 128, 128, 0, 128),
     "dense bf16": lambda: dense("bf16"),

@@ -70,7 +70,7 @@ def wgmma(e: Emulator, text: str, args: list[np.ndarray], mask: np.ndarray) -> l
         for group in groups.tolist():
             first = group * 128
             a, b = (
-                _panel(e, first // e.threads, int(added[name][0][first]) + added[name][1], lines, trans == "1", kind)
+                _panel(e, first // e.block, int(added[name][0][first]) + added[name][1], lines, trans == "1", kind)
                 for name, lines, trans in ((m[3], 64, m[5]), (m[4], columns, m[6]))
             )
             product = a @ b.T
@@ -79,7 +79,7 @@ def wgmma(e: Emulator, text: str, args: list[np.ndarray], mask: np.ndarray) -> l
     return sums
 
 
-def _panel(e: Emulator, program: int, descriptor: int, lines: int, across: bool, kind: str) -> np.ndarray:
+def _panel(e: Emulator, block: int, descriptor: int, lines: int, across: bool, kind: str) -> np.ndarray:
     """`lines` by 16 elements of a panel with the swizzle of 128 bytes."""
     assert descriptor >> 62 & 3 == 1
     start, leading, stride = ((descriptor >> low & 0x3FFF) << 4 for low in (0, 16, 32))
@@ -89,9 +89,9 @@ def _panel(e: Emulator, program: int, descriptor: int, lines: int, across: bool,
     else:
         address = start + line // 8 * stride + line % 8 * 128 + k * 2
     address ^= (address >> 7 & 7) << 4
-    who, places = np.full(1, program * e.threads), (address.reshape(1, -1) + program * e.shared.shape[1])
+    who, places = np.full(1, block * e.block), (address.reshape(1, -1) + block * e.shared.shape[1])
     e._note("load", "(3)", who, np.concatenate([places, places + 1], 1))
-    raw = e.shared[program]
+    raw = e.shared[block]
     bits = raw[address].astype(np.uint16) | raw[address + 1].astype(np.uint16) << 8
     return _halves(bits.reshape(-1, 2), kind == "bf16").reshape(lines, 16)
 
