@@ -166,7 +166,8 @@ class Elements:
     def place(self, programs: Sequence[V], starts: Mapping[str, V]) -> None:
         """Tell the program's numbers on the grid's axes and where its tile starts, then compute the scalars."""
         self._programs, self._starts = list(programs), dict(starts)
-        self.run([op for op in self.kernel.body.ops if op.results and not op.result.type.extents], {})
+        ops_ = [op for op in self.kernel.body.ops if op.results and not op.regions]
+        self.run([op for op in ops_ if not op.result.type.extents], {})
 
     # -- ops ----------------------------------------------------------------------------------------------------------
     def dtype(self, value: Value) -> str:
@@ -201,6 +202,8 @@ class Elements:
                 return convert(t, self._operand(source, where), self.dtype(source), self.dtype(result))
             case "load_view" if not op.attrs.get("bounded"):
                 return self.load(op, self.address(op, where), 1)[0]
+            case "load_view" if result.type.dtype not in dtypes.COMPLEX:
+                return self._bounded(op, where)
             case "load_ptr" if len(op.operands) == 2:
                 pointer, index = op.operands
                 position = self._operand(index, where)
@@ -244,7 +247,20 @@ class Elements:
             (pointer, offset, *strides), extents = op.operands, op.result.type.extents
         else:
             (_, pointer, offset, *strides), extents = op.operands, op.operands[0].type.extents
-        return self.element(pointer, self.index(offset, strides, extents, where))
+        # Bounds follow the strides.
+        return self.element(pointer, self.index(offset, strides[: len(extents)], extents, where))
+
+    def _bounded(self, op: Op, where: Where) -> Register:
+        """An element of a view, or what is there instead outside its bounds."""
+        t, extents = self.t, op.result.type.extents
+        inside: V | None = None
+        for bound, extent in zip(op.operands[2 + len(extents) :], extents, strict=True):
+            inside = memory.both(t, inside, t.cmp("slt", where[str(extent)], self.integer(bound)))
+        dtype, other = op.result.type.dtype, op.attrs.get("other", 0)
+        (found,) = memory.load(t, self.address(op, where), dtype, 1, inside)
+        if not other or inside is None:
+            return found
+        return memory.select(t, inside, found, constant(t, other, dtype))
 
     def load(self, op: Op, address: V, n: int) -> list[Register]:
         """n neighbours; more than one are aligned to their joint size."""

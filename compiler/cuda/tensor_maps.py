@@ -31,6 +31,8 @@ class TensorMap:
     axes: tuple[int, ...]
     #: Of the outer dim and the axes, in elements.
     strides: tuple[Value, ...]
+    #: Of the inner and the outer dim, and of the axes.
+    sizes: tuple[Value, ...]
     #: Positions along the inner and the outer dim that one copy moves.
     box: tuple[int, int]
 
@@ -40,9 +42,8 @@ class TensorMap:
         for p in kernel.params:
             slots[p] = count
             count += 2 if p.type.dtype in dtypes.COMPLEX and not p.type.pointer else 1
-        sizes = [kernel.dims[d].size for d in (self.inner, self.outer)] + [kernel.grid[a].size for a in self.axes]
         return {
-            "dtype": self.pointer.type.dtype, "pointer": slots[self.pointer], "sizes": [slots[s] for s in sizes],
+            "dtype": self.pointer.type.dtype, "pointer": slots[self.pointer], "sizes": [slots[s] for s in self.sizes],
             "strides": [slots[s] for s in self.strides], "box": [*self.box, *(1 for _ in self.axes)],
         }  # fmt: skip
 
@@ -51,13 +52,17 @@ class TensorMap:
         return [inner, outer, *(programs[a] for a in self.axes)]
 
 
-def find(kernel: Kernel, facts: Facts, op: Op, box: tuple[int, int]) -> TensorMap | None:
+def find(
+    kernel: Kernel, facts: Facts, op: Op, box: tuple[int, int], walk: tuple[Value, Value] | None = None
+) -> TensorMap | None:
     """The map of a load_view or store_view, if its memory is such that there is one.
 
     Parameters
     ----------
     box : tuple of int
         Positions along the contiguous dim and along the other one.
+    walk : tuple of Value, optional
+        Where the blocks of an extent that is no dim begin: the index of a loop; and the size of the whole.
     """
     pointer, offset, strides, extents = view(op)
     inner = [e for e, s in zip(extents, strides, strict=True) if is_const(s, 1)]
@@ -66,43 +71,56 @@ def find(kernel: Kernel, facts: Facts, op: Op, box: tuple[int, int]) -> TensorMa
         return None
     found: dict[str, Value] = {str(e): s for e, s in zip(extents, strides, strict=True)}
     axes: dict[int, Value] = {}
-    for op_, coefficient in terms:
-        if op_.name == "program_id":
-            if coefficient is None or axes.setdefault(op_.attrs["axis"], coefficient) is not coefficient:
+    started: set[int | str] = set()
+    for term, coefficient in terms:
+        if term.op is not None and term.op.name == "program_id":
+            if coefficient is None or axes.setdefault(term.op.attrs["axis"], coefficient) is not coefficient:
                 return None
             continue
-        stride = found.get(op_.attrs["dim"])
+        if term.op is not None:
+            dim = term.op.attrs["dim"]
+        elif walk is not None and term is walk[0]:
+            dim = next((e for e in extents if isinstance(e, int)), "")
+        else:
+            return None
+        started.add(dim)
+        stride = found.get(str(dim))
         if stride is None or not (is_const(stride, 1) if coefficient is None else stride is coefficient):
             return None
     (first,) = inner
     (second,) = (e for e in extents if e != first)
-    started = {op_.attrs["dim"] for op_, _ in terms if op_.name == "dim_start"}
-    if any((kernel.dims[str(e)].block is not None) != (e in started) for e in extents) or len(axes) > RANK - 2:
+    if any(_moves(kernel, e) != (e in started) for e in extents) or len(axes) > RANK - 2:
         return None
     steps = (found[str(second)], *axes.values())
     if any(s.op is not None or s.name not in facts.aligned for s in steps):
         return None
-    sizes = [kernel.dims[str(e)].size for e in extents] + [kernel.grid[a].size for a in axes]
-    if any(s.op is not None for s in sizes) or any(kernel.grid[a].block != 1 for a in axes):
+    whole = [kernel.dims[e].size if isinstance(e, str) else walk[1] if walk else None for e in (first, second)]
+    sizes = [s for s in (*whole, *(kernel.grid[a].size for a in axes)) if s is not None and s.op is None]
+    if len(sizes) != 2 + len(axes) or any(kernel.grid[a].block != 1 for a in axes):
         return None
-    return TensorMap(pointer, str(first), str(second), tuple(axes), steps, box)
+    return TensorMap(pointer, str(first), str(second), tuple(axes), steps, tuple(sizes), box)
 
 
-def _terms(offset: Value) -> list[tuple[Op, Value | None]] | None:
-    """An offset as a sum of starts of dims and programs' numbers, each with its coefficient (None: 1)."""
+def _moves(kernel: Kernel, extent: int | str) -> bool:
+    """Whether an extent is a block of something longer."""
+    return isinstance(extent, int) or kernel.dims[extent].block is not None
+
+
+def _terms(offset: Value) -> list[tuple[Value, Value | None]] | None:
+    """An offset as a sum of starts of dims, programs' numbers and indices, each with its coefficient (None: 1)."""
     op = offset.op
     if op is None:
-        return None
+        return [(offset, None)]
     match op.name:
         case "const" if op.attrs["value"] == 0:
             return []
         case "dim_start" | "program_id":
-            return [(op, None)]
+            return [(offset, None)]
         case "add":
             parts = [_terms(x) for x in op.operands]
             return None if None in parts else [term for p in parts if p is not None for term in p]
         case "multiply":
             a, b = op.operands
-            if a.op is not None and a.op.name in ("dim_start", "program_id") and b.op is None:
-                return [(a.op, b)]
+            if b.op is None and (a.op is None or a.op.name in ("dim_start", "program_id")):
+                return [(a, b)]
     return None

@@ -582,6 +582,8 @@ class Emulator:
             return args[1][np.arange(self.count) - lane + source]
         if "ff2bf16x2" in name:
             return np.stack([x.astype(ml_dtypes.bfloat16) for x in args[::-1]], 1)
+        if "ff2f16x2" in name:
+            return np.stack([x.astype(np.float16) for x in args[::-1]], 1)
         if "vote.ballot" in name:
             bits = ((args[1] & mask).reshape(-1, 32) * (1 << np.arange(32))).sum(1)
             return np.repeat(bits.astype(np.uint32).view(np.int32), 32)

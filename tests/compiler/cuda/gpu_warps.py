@@ -56,26 +56,41 @@ def copied(e: Emulator, source: np.ndarray, width: int, nbytes: np.ndarray, mask
 
 
 def wgmma(e: Emulator, text: str, args: list[np.ndarray], mask: np.ndarray) -> list[np.ndarray]:
-    """Asynchronous products of four warps, which are done at once: panels in shared memory, by descriptors."""
+    """Asynchronous products of four warps, which are done at once: panels in shared memory, by descriptors, or rows in
+    registers."""
     sums = [a.copy() for a in args if a.dtype == np.float32]
+    # Operands are numbered after the results.
+    first = len(re.search(r"\{\$0.*?\}", text)[0].split(",")) if "m64n" in text else 0  # type: ignore[index]
+    sums = sums or [np.zeros(e.count, np.float32) for _ in range(first)]
     groups = np.flatnonzero(mask.reshape(-1, 128).all(1))
     assert mask.reshape(-1, 128).any(1).sum() == len(groups), "a product by a part of its threads"
     thread = np.arange(128)
     row, column = thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
-    steps = re.findall(r"add\.s64 (\w+), \$(\d+), (\d+);", text)
-    added = {name: (args[int(number) - len(sums)], int(step)) for name, number, step in steps}
-    product = r"\.m64n(\d+)k16\.f32\.(\w+)\.\w+ \{.*?\}, (\w+), (\w+), p, 1, 1, (\d), (\d);"
-    for m in re.finditer(product, text):
-        columns, kind = int(m[1]), m[2]
+    addition = r"add\.s64 (\w+), \$(\d+), (\d+);"
+    product = r"\.m64n(\d+)k16\.f32\.(\w+)\.\w+ \{.*?\}, (\w+|\{.*?\}), (\w+), ([pq]), 1, 1, (.*?);"
+    added: dict[str, tuple[np.ndarray, int]] = {}
+    for m in re.finditer(f"{addition}|{product}", text):
+        if m[1]:
+            added[m[1]] = args[int(m[2]) - first], int(m[3])
+            continue
+        columns, kind, trans = int(m[4]), m[5], m[9].split(", ")
         for group in groups.tolist():
-            first = group * 128
-            a, b = (
-                _panel(e, first // e.block, int(added[name][0][first]) + added[name][1], lines, trans == "1", kind)
-                for name, lines, trans in ((m[3], 64, m[5]), (m[4], columns, m[6]))
-            )
-            product = a @ b.T
+            own = slice(group * 128, group * 128 + 128)
+            program = own.start // e.block
+            place = {name: int(where[own.start]) + step for name, (where, step) in added.items()}
+            words = re.findall(r"\$(\d+)", m[6])
+            if words:
+                a = np.zeros((64, 16), np.float32)
+                for i, word in enumerate(words):
+                    pairs = _halves(args[int(word) - first][own], kind == "bf16").reshape(128, 2)
+                    for half in range(2):
+                        a[row + i % 2 * 8, column + i // 2 * 8 + half] = pairs[:, half]
+            else:
+                a = _panel(e, program, place[m[6]], 64, trans[0] == "1", kind)
+            found = a @ _panel(e, program, place[m[7]], columns, trans[-1] == "1", kind).T
             for k, total in enumerate(sums):
-                total[first : first + 128] += product[row + k // 2 % 2 * 8, column + k // 4 * 8 + k % 2]
+                new = found[row + k // 2 % 2 * 8, column + k // 4 * 8 + k % 2]
+                total[own] = total[own] + new if m[8] == "p" else new
     return sums
 
 

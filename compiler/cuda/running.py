@@ -1,0 +1,112 @@
+"""The parts of loops over blocks of keys that keep a running softmax of scores and the weighted sum of values.
+
+s = dot(q, k);  x = elementwise(s)
+top = maximum(m, max(x));  shift = where(top == -inf, 0, top)
+p = exp(x - shift);  fade = exp(m - shift)
+yield top, l * fade + sum(p), dot(cast(p), v, acc * fade)
+"""
+
+from __future__ import annotations
+
+from math import inf, isfinite
+from typing import NamedTuple
+
+from ..ir import Op, Value
+from .elements import slice_of
+
+_COMMUTE = frozenset(("add", "multiply", "maximum", "equal", "logical_and"))
+
+
+class Walk(NamedTuple):
+    """A loop, by the parts that a schedule treats in its own ways."""
+
+    loop: Op
+    index: Value
+    #: The product of queries and keys, and of weights and values.
+    first: Op
+    second: Op
+    #: What the softmax is of.
+    scores: Value
+    #: Elementwise ops from the product to the scores, and what else they need that the loop computes.
+    between: tuple[Op, ...]
+
+
+def read(loop: Op) -> Walk | None:
+    """The parts of a loop, if it is of this form."""
+    (body,) = loop.regions
+    products = [op for op in body.ops if op.name == "dot"]
+    tops = [op for op in body.ops if op.name == "reduce" and op.attrs["kind"] == "max"]
+    if len(body.args) != 4 or len(products) != 2 or len(tops) != 1 or len(products[1].operands) != 3:
+        return None
+    index, m, l, acc = body.args
+    first, second = products
+    x = tops[0].operands[0]
+    names = {m: "m", l: "l", acc: "acc", x: "x", second.operands[1]: "v"}
+    top = _call("maximum", "m", "max(x)")
+    shift = f"where({_call('equal', top, '-inf')}, 0.0, {top})"
+    weights, fade = f"exp(subtract(x, {shift}))", f"exp(subtract(m, {shift}))"
+    wanted = (
+        top,
+        _call("add", _call("multiply", "l", fade), f"sum({weights})"),
+        f"dot({weights}, v, {_call('multiply', 'acc', fade)})",
+    )
+    if tuple([_form(v, names) for v in body.ops[-1].operands]) != wanted:
+        return None
+    if tuple([_form(v, {}) for v in loop.operands[3:]]) != ("-inf", "0.0", "0.0"):
+        before = loop.operands[3].op
+        if before is None or before.name != "for" or loop.operands[3:] != before.results:
+            return None
+    return Walk(loop, index, first, second, x, tuple(slice_of([x], body, first.result)))
+
+
+def scale(walk: Walk) -> tuple[float, Value]:
+    """A positive factor of all scores that are not -inf, and the value that is by so much larger than the product."""
+    raw, value = walk.first.result, walk.scores
+    while (op := value.op) is not None and op.name == "where" and _constant(op.operands[2]) == -inf:
+        if raw in _needed(op.operands[0]):
+            return 1.0, raw
+        value = op.operands[1]
+    if op is not None and op.name in ("multiply", "divide"):
+        a, b = op.operands if op.operands[0] is raw or op.name == "divide" else op.operands[::-1]
+        by = _constant(b)
+        if a is raw and by is not None and by > 0 and isfinite(by):
+            factor = by if op.name == "multiply" else 1 / by
+            return (factor, value) if isfinite(factor) else (1.0, raw)
+    return 1.0, raw
+
+
+def _needed(value: Value) -> set[Value]:
+    found, stack = {value}, [value]
+    while stack:
+        op = stack.pop().op
+        new = [] if op is None else [v for v in op.operands if v not in found]
+        found.update(new)
+        stack += new
+    return found
+
+
+def _constant(value: Value) -> float | None:
+    """The number that a value is everywhere."""
+    op = value.op
+    while op is not None and op.name == "broadcast":
+        op = op.operands[0].op
+    return op.attrs["value"] if op is not None and op.name == "const" else None
+
+
+def _call(name: str, *args: str) -> str:
+    return f"{name}({', '.join(sorted(args) if name in _COMMUTE else args)})"
+
+
+def _form(value: Value, names: dict[Value, str]) -> str:
+    """An expression as text, without broadcasts and casts."""
+    if value in names:
+        return names[value]
+    op = value.op
+    if op is None:
+        return value.name
+    if op.name in ("broadcast", "cast"):
+        return _form(op.operands[0], names)
+    if op.name == "const":
+        return str(op.attrs["value"])
+    kind = op.attrs["kind"] if op.name == "reduce" else op.name
+    return _call(kind, *(_form(v, names) for v in op.operands))
