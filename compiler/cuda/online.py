@@ -116,7 +116,7 @@ class Online(Pipelined):
         depth, self.columns = (max(DEPTH, bucket(kernel, str(d)) or 0) for d in (query.type.extents[1], self.e_))
         self.groups = block // ROWS
         if (
-            self.dtype not in ("f16", "bf16") or not isinstance(self.j, int) or self.j % SIDE or self.j > 256
+            self.dtype not in ("f16", "bf16") or not isinstance(self.j, int) or self.j % DEPTH or self.j > 256
             or block % ROWS or self.groups not in REGISTERS or max(depth, self.columns) > 256
         ):  # fmt: skip
             self._refuse("these dtypes and sizes")

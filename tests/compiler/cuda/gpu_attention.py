@@ -31,11 +31,11 @@ class Attention(Make):
 
     def __init__(
         self, dtype: str = "bf16", m: int = 128, n: int = 128, d: int = 64, e: int = 0, batch: int = 1, heads: int = 1,
-        rows: int = 128, keys: int = 128, swapped: bool = False, group: int = 1, across: str = "", large: bool = False,
+        rows: int = 128, keys: int = 128, swapped: bool = False, group: int = 1, across: str = "",
     ) -> None:  # fmt: skip
         super().__init__("attention")
         b = self.b
-        self.dtype, self.shape, self.large = dtype, (m, n, d, e or d), large
+        self.dtype, self.shape = dtype, (m, n, d, e or d)
         self.heads, self.batch, self.group, self.swapped, self.across = heads, batch, group, swapped, across
         self.sizes = {name: self.size(x) for name, x in zip("mnde", self.shape, strict=True)}
         counts = [self.size(x) for x in (batch, heads // group, group)]
@@ -58,18 +58,16 @@ class Attention(Make):
         else:
             steps = (heads * length * width, length * width, width, 1)
         size = self.batch * heads * length * width
-        data = (
-            np.zeros(size, NUMPY[self.dtype])
-            if zero
-            else np.resize(values(self.rng, self.dtype, min(size, 1 << 20)), size)
-        )
-        pointer = self.array(self.dtype, size, data=data)
+        pointer = self.array(self.dtype, size, data=self.data(size, zero))
         groups = (steps[1] * self.group, steps[1]) if grouped else (steps[1], 0)
         offset = b.const(0)
         for program, step in zip(self.programs, (steps[0], *groups), strict=True):
             if step:
                 offset = b.op("add", offset, b.op("multiply", program, self.size(step)))
         return pointer, offset, *(b.const(1) if s == 1 else self.size(s) for s in steps[2:])
+
+    def data(self, size: int, zero: bool) -> np.ndarray:
+        return np.zeros(size, NUMPY[self.dtype]) if zero else values(self.rng, self.dtype, size)
 
     def spread(self, value: Value, dims: tuple[int, ...], extents: tuple[int | str, ...]) -> Value:
         return self.b.broadcast(value, dims, extents)
