@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import e as EULER
 from math import inf, log2
+from typing import NoReturn
 
 from .. import ir
 from ..llvm.convert import Register, round_to
@@ -40,6 +41,8 @@ ROW, BOX, BARRIERS = 128, 8192, 256
 _SWIZZLE = 1 << 62 | 64 << 32
 #: The running maximum may be less than the maximum by so much, as a power of two: sums stay far from infinite.
 SLACK = 8.0
+#: What masks with a larger number count as.
+LARGE = 2.0**100
 #: Bytes of keys and values that programs that run together share in the L2 cache.
 CACHED = 24 << 20
 _PURE = "nounwind memory(none)"
@@ -111,33 +114,34 @@ class Online(Pipelined):
         self.dtype = query.type.dtype
         #: The dims of rows and of a result's columns; rows and keys of a block.
         self.i, self.e_ = (str(x) for x in first.second.result.type.extents)
-        self.j = key.type.extents[1]
+        keys = key.type.extents[1]
         block = kernel.dims[self.i].block or 0
         depth, self.columns = (max(DEPTH, bucket(kernel, str(d)) or 0) for d in (query.type.extents[1], self.e_))
         self.groups = block // ROWS
         if (
-            self.dtype not in ("f16", "bf16") or not isinstance(self.j, int) or self.j % DEPTH or self.j > 256
+            self.dtype not in ("f16", "bf16") or not isinstance(keys, int) or keys % DEPTH or keys > 256
             or block % ROWS or self.groups not in REGISTERS or max(depth, self.columns) > 256
         ):  # fmt: skip
             self._refuse("these dtypes and sizes")
-        self.keys = self.j
+        assert isinstance(keys, int)
+        self.keys = keys
         #: The number of keys in all.
         self.length = self._length(first)
         self.q = self._panel(query, self.i, ROWS, depth, first)
         self.k = self._panel(key, self.keys, self.keys, depth, first)
         self.v = self._panel(value, self.e_, self.columns, self.keys, first)
         self.out = self._staged()
-        scales = [running.scale(w) for w in self.walks]
-        #: A factor of the scores that is taken into the exponential, and what is the product itself but for it.
-        self.factor = scales[0][0] if len({s for s, _ in scales}) == 1 else 1.0
-        self.raw = [v if self.factor != 1 else w.first.result for w, (_, v) in zip(self.walks, scales, strict=True)]
+        forms = [running.scaled(w) for w in self.walks]
+        found = [f for f in forms if f is not None]
+        #: The scores' forms if all are products times one scalar, which is then taken into the exponential.
+        self.forms = found if len(found) == len(forms) and found[0].same(found[-1]) else []
         self.threads = LOADING + self.groups * GROUP
         self._place_memory(last)
         self.t = Code(target)
         self.e = Elements(self.t, kernel, target)
 
     # -- choices ------------------------------------------------------------------------------------------------------
-    def _refuse(self, what: str) -> None:
+    def _refuse(self, what: str) -> NoReturn:
         raise NotImplementedError(f"kernel @{self.kernel.name}: {what} are not for tensor cores")
 
     def _walks(self) -> list[Walk]:
@@ -159,7 +163,6 @@ class Online(Pipelined):
             if left is not None and left.name == "subtract" and left.operands[1] is walk.index:
                 return left.operands[0]
         self._refuse("keys without bounds")
-        raise AssertionError
 
     def _panel(self, value: ir.Value, lines: int | str, count: int, depth: int, walk: Walk) -> Panel:
         op = value.op
@@ -169,7 +172,6 @@ class Online(Pipelined):
                 if found is not None and (found.inner == str(lines)) == across:
                     return Panel(found, count, depth, across)
         self._refuse("these arrays")
-        raise AssertionError
 
     def _staged(self) -> TensorMap | None:
         """How the copy engine stores the result, if it can."""
@@ -368,6 +370,7 @@ class Online(Pipelined):
         self.queries = t.bin("add", self.base, t.bin("mul", self.group, i32(self.q.nbytes)))
         if self.out is not None:
             self._stage()
+        self._scale()
         keys, values = self._rings()
         parity, self.turns_parity = t.cell("i32"), t.cell("i32")
         t.set(parity, i32(0))
@@ -512,11 +515,51 @@ class Online(Pipelined):
         return [t.op(f"extractvalue {found}, {k}", "float") for k in range(count)]
 
     # -- weights ------------------------------------------------------------------------------------------------------
+    def _scale(self) -> None:
+        """Find the scores' factor: one that is not positive does not commute with their maximum and counts as 1."""
+        t, one = self.t, self.t.const(1.0, "float")
+        self.factor, self.scalar, self.odd = one, one, None
+        by = self.forms[0].by if self.forms else None
+        if by is not None:
+            self.scalar = self.factor = self._everywhere(by)
+            if self.forms[0].divides:
+                self.factor = t.bin("fdiv", one, self.factor)
+            number = running.number(by)
+            if number is None or not 0 < number < inf:
+                positive = t.cmp("ogt", self.factor, t.const(0.0, "float"))
+                fine = t.bin("and", positive, t.cmp("olt", self.factor, t.const(inf, "float")))
+                self.odd = t.bin("xor", fine, V("true", "i1"))
+                self.factor = t.select(fine, self.factor, one)
+        self.power = t.bin("fmul", self.factor, t.const(log2(EULER), "float"))
+        self.others = {op: self._other(op) for form in self.forms for op in form.masks}
+
+    def _everywhere(self, value: ir.Value) -> V:
+        """A scalar that is the same for all blocks."""
+        for body in (self._straight(), *(w.loop.regions[0] for w in self.walks)):
+            self.e.run([op for op in slice_of([value], body) if not op.result.type.extents], {})
+        found = self.e(value)
+        assert isinstance(found, V)
+        return found
+
+    def _other(self, op: ir.Op) -> V:
+        """What a `where` puts in the place of scores, but for the factor.
+
+        A large number that is meant as infinite is replaced by a smaller one, which the factor does not make infinite.
+        """
+        t, side = self.t, running.kept(op)
+        value = running.scalar(op.operands[3 - (side or 1)])
+        assert value is not None
+        x = self._everywhere(value)
+        size, most = t.intrinsic("fabs", x), t.const(LARGE, "float")
+        huge = t.bin("and", t.cmp("ogt", size, most), t.cmp("olt", size, t.const(inf, "float")))
+        x = t.select(huge, t.intrinsic("copysign", most, x), x)
+        return t.bin("fdiv", x, self.factor)
+
     def _soften(self, products: list[V], j: V, first: bool) -> list[V]:
         """The weights of a block of keys, and the running maximum and sum with it."""
         t = self.t
         scores = self._scores(products, j)
-        by = t.const(self.factor * log2(EULER), "float")
+        by = self.power
         power = lambda x: t.call("llvm.nvvm.ex2.approx.ftz.f", "float", [x], _PURE)
         weights = list(scores)
         for row in range(2):
@@ -534,7 +577,9 @@ class Online(Pipelined):
             shift = t.select(none, t.const(0.0, "float"), top)
             less = t.fneg(t.bin("fmul", shift, by))
             for k in mine:
-                weights[k] = power(t.fma(scores[k], by, less))
+                # The maximum times a number may be infinite if others than products and infinities are in the scores.
+                x = t.fma(scores[k], by, less) if self.forms else t.bin("fmul", t.bin("fsub", scores[k], shift), by)
+                weights[k] = power(x)
             total = self._joined([weights[k] for k in mine], lambda a, b: t.bin("fadd", a, b))
             if not first:
                 fade = power(t.bin("fmul", t.bin("fsub", before, shift), by))
@@ -563,44 +608,56 @@ class Online(Pipelined):
     def _scores(self, products: list[V], j: V) -> list[V]:
         """The scores, but for the factor, of products that begin at key j."""
         t, e = self.t, self.e
-        bodies = [(w, raw) for w, raw in zip(self.walks, self.raw, strict=True)]
-        if all(w.scores is raw for w, raw in bodies):
-            return products
         cells = [t.cell("float") for _ in products]
         for cell, x in zip(cells, products, strict=True):
             t.set(cell, x)
+        if self.odd is not None:
+            with t.if_(self.odd):
+                opcode = "fdiv" if self.forms[0].divides else "fmul"
+                for cell, x in zip(cells, products, strict=True):
+                    t.set(cell, t.bin(opcode, x, self.scalar))
+            products = [t.get(c, "float") for c in cells]
 
-        def body(walk: Walk, raw: ir.Value) -> None:
-            if walk.scores is raw:
+        def body(number: int) -> None:
+            if self.forms and not self.forms[number].masks:
                 return
             with e.scope():
-                for cell, x in zip(cells, self._elementwise(walk, raw, products, j), strict=True):
+                for cell, x in zip(cells, self._elementwise(number, products, j), strict=True):
                     t.set(cell, x)
 
-        if len(bodies) == 1:
-            body(*bodies[0])
+        if len(self.walks) == 1:
+            body(0)
         else:
             begins = self.e.integer(self.walks[1].loop.operands[0])
             with t.if_else(t.cmp("slt", j, begins)) as turn:
-                body(*bodies[0])
+                body(0)
                 next(turn)
-                body(*bodies[1])
+                body(1)
         return [t.get(c, "float") for c in cells]
 
-    def _elementwise(self, walk: Walk, raw: ir.Value, products: list[V], j: V) -> list[V]:
-        e = self.e
-        outside = slice_of([v for op in walk.between for v in op.operands], self._straight())
-        needed = [op for op in (*outside, *walk.between) if op.result is not raw]
+    def _elementwise(self, number: int, products: list[V], j: V) -> list[V]:
+        """The scores in one of the loops."""
+        t, e, walk = self.t, self.e, self.walks[number]
+        masks = self.forms[number].masks if self.forms else ()
+        wanted = [op.operands[0] for op in masks] or [walk.scores]
+        between = slice_of(wanted, walk.loop.regions[0], walk.first.result)
+        needed = slice_of([*wanted, *(v for op in between for v in op.operands)], self._straight()) + between
         e.define(walk.index, j)
         rows = self._rows()
         found = []
         for k, x in enumerate(products):
             where = {self.i: rows[k // 2 % 2], str(self.keys): self._column(k)}
-            e.define(raw, x, where)
+            e.define(walk.first.result, x, where)
             e.run(needed, where)
-            y = e(walk.scores, where)
-            assert isinstance(y, V)
-            found.append(y)
+            if not self.forms:
+                x = e(walk.scores, where)
+                assert isinstance(x, V)
+            for op in masks:
+                condition = e(op.operands[0], where)
+                assert isinstance(condition, V)
+                pair = (x, self.others[op]) if running.kept(op) == 1 else (self.others[op], x)
+                x = t.select(condition, *pair)
+            found.append(x)
         return found
 
     def _straight(self) -> ir.Block:
@@ -655,8 +712,7 @@ class Online(Pipelined):
                 rows, columns = self._clamped(rows, self.i), self._clamped(columns, self.e_)
             for k, row in enumerate(rows):
                 where = {self.i: row}
-                by = t.const(self.factor, "float")
-                e.define(top, t.bin("fmul", t.get(self.top[k], "float"), by), where)
+                e.define(top, t.bin("fmul", t.get(self.top[k], "float"), self.factor), where)
                 whole = t.get(self.total[k], "float")
                 for step in (1, 2):
                     whole = t.bin("fadd", whole, self._exchanged(whole, step))

@@ -8,11 +8,9 @@ yield top, l * fade + sum(p), dot(cast(p), v, acc * fade)
 
 from __future__ import annotations
 
-from math import inf, isfinite
 from typing import NamedTuple
 
 from ..ir import Op, Value
-from .elements import slice_of
 
 _COMMUTE = frozenset(("add", "multiply", "maximum", "equal", "logical_and"))
 
@@ -27,8 +25,6 @@ class Walk(NamedTuple):
     second: Op
     #: What the softmax is of.
     scores: Value
-    #: Elementwise ops from the product to the scores, and what else they need that the loop computes.
-    between: tuple[Op, ...]
 
 
 def read(loop: Op) -> Walk | None:
@@ -56,23 +52,62 @@ def read(loop: Op) -> Walk | None:
         before = loop.operands[3].op
         if before is None or before.name != "for" or loop.operands[3:] != before.results:
             return None
-    return Walk(loop, index, first, second, x, tuple(slice_of([x], body, first.result)))
+    return Walk(loop, index, first, second, x)
 
 
-def scale(walk: Walk) -> tuple[float, Value]:
-    """A positive factor of all scores that are not -inf, and the value that is by so much larger than the product."""
-    raw, value = walk.first.result, walk.scores
-    while (op := value.op) is not None and op.name == "where" and _constant(op.operands[2]) == -inf:
-        if raw in _needed(op.operands[0]):
-            return 1.0, raw
-        value = op.operands[1]
+class Scaled(NamedTuple):
+    """Scores that are a product times a scalar, or by it, with some of them replaced by scalars."""
+
+    #: The scalar (None: 1).
+    by: Value | None
+    divides: bool
+    #: `where` ops, innermost first.
+    masks: tuple[Op, ...]
+
+    def same(self, other: Scaled) -> bool:
+        names = [x.by and _form(x.by, {}) for x in (self, other)]
+        return names[0] == names[1] and self.divides == other.divides
+
+
+def scaled(walk: Walk) -> Scaled | None:
+    """The scores as such, if that is what they are."""
+    raw, value, masks = walk.first.result, walk.scores, list[Op]()
+    while (op := value.op) is not None and op.name == "where":
+        side = kept(op)
+        if side is None or raw in _needed(op.operands[0]):
+            return None
+        masks.append(op)
+        value = op.operands[side]
+    ends = tuple(masks[::-1])
+    if value is raw:
+        return Scaled(None, False, ends)
     if op is not None and op.name in ("multiply", "divide"):
         a, b = op.operands if op.operands[0] is raw or op.name == "divide" else op.operands[::-1]
-        by = _constant(b)
-        if a is raw and by is not None and by > 0 and isfinite(by):
-            factor = by if op.name == "multiply" else 1 / by
-            return (factor, value) if isfinite(factor) else (1.0, raw)
-    return 1.0, raw
+        by = scalar(b)
+        if a is raw and by is not None and walk.index not in _needed(by):
+            return Scaled(by, op.name == "divide", ends)
+    return None
+
+
+def kept(op: Op) -> int | None:
+    """Which operand of a `where` is not a scalar, if the other one is."""
+    sides = [k for k in (1, 2) if scalar(op.operands[k]) is None]
+    return sides[0] if len(sides) == 1 else None
+
+
+def scalar(value: Value) -> Value | None:
+    """The scalar that a value is everywhere."""
+    while value.type.extents and value.op is not None and value.op.name == "broadcast":
+        value = value.op.operands[0]
+    return None if value.type.extents else value
+
+
+def number(value: Value) -> float | None:
+    """The number that a scalar is known to be."""
+    op = value.op
+    while op is not None and op.name == "cast":
+        op = op.operands[0].op
+    return op.attrs["value"] if op is not None and op.name == "const" else None
 
 
 def _needed(value: Value) -> set[Value]:
@@ -83,14 +118,6 @@ def _needed(value: Value) -> set[Value]:
         found.update(new)
         stack += new
     return found
-
-
-def _constant(value: Value) -> float | None:
-    """The number that a value is everywhere."""
-    op = value.op
-    while op is not None and op.name == "broadcast":
-        op = op.operands[0].op
-    return op.attrs["value"] if op is not None and op.name == "const" else None
 
 
 def _call(name: str, *args: str) -> str:

@@ -77,9 +77,12 @@ class Attention(Make):
 
     def build(
         self, scores: Callable[[Attention, Value, Value, Value], Value] | None = None, causal: bool = False,
-        scale: float | None = 0.125,
+        scale: float | None = 0.125, known: bool = True, fill: float = -inf,
     ) -> Case:  # fmt: skip
-        """`scores`: from the kernel, the scores, their first key and how many there are from it on, the new scores."""
+        """`scores`: from the kernel, the scores, their first key and how many there are from it on, the new scores.
+
+        Whether the scale and what masks put in are `known` numbers; else they are arguments.
+        """
         b, (m, n, d, _), keys = self.b, self.shape, self.keys
         q, k, v = (self._array(x, size, width, g) for x, size, width, g in (
             ("q", m, d, True), ("k", n, d, False), ("v", n, self.shape[3], False)))  # fmt: skip
@@ -94,6 +97,8 @@ class Attention(Make):
         low = b.op("minimum", length, b.op("add", diagonal, b.const(1))) if causal else length
         split = b.op("maximum", zero, b.op("multiply", b.op("floor_divide", low, step), step))
         high = b.op("minimum", length, b.op("add", diagonal, b.const(self.rows))) if causal else length
+        number = lambda x: b.const(x, "f32") if known else b.cast(self.scalar(self.dtype, x), "f32")
+        factor, other = number(scale or 1.0), number(fill)
         state = [self.full(-inf, self.i), self.full(0.0, self.i), self.full(0.0, self.i, self.e)]
         tile = (self.i, keys)
 
@@ -106,7 +111,7 @@ class Attention(Make):
             )  # fmt: skip
             s = b.dot(query, key, dtype="f32")
             if scale is not None:
-                s = b.op("multiply", s, self.full(scale, *tile))
+                s = b.op("multiply", s, self.spread(factor, (), tile))
             if scores is not None:
                 s = scores(self, s, j, left)
             if masked:
@@ -116,7 +121,7 @@ class Attention(Make):
                     last = b.op("add", b.iota(self.i), self.spread(diagonal, (), (self.i,)))
                     seen = b.op("less_equal", self.spread(place, (1,), tile), self.spread(last, (0,), tile))
                     keep = b.op("logical_and", keep, seen)
-                s = b.op("where", keep, s, self.full(-inf, *tile))
+                s = b.op("where", keep, s, self.spread(other, (), tile))
             top = b.op("maximum", m, b.reduce(s, "max", (1,)))
             shift = b.op("where", b.op("equal", top, self.full(-inf, self.i)), self.full(0.0, self.i), top)
             p = b.op("exp", b.op("subtract", s, self.spread(shift, (0,), tile)))
@@ -164,6 +169,11 @@ CASES: dict[str, Callable[[], Case]] = {
     "ends": lambda: Attention("f16", m=144, n=208, d=48, e=80).build(),
     "no scale": lambda: Attention("f16", d=32, n=256).build(scale=None),
     "falling": lambda: Attention("f16", d=32, n=256).build(scale=-0.25),
+    **{
+        f"scale {x}": lambda x=x: Attention("f16", m=80, n=192, d=32).build(causal=True, scale=x, known=False)
+        for x in (0.25, -0.25, 0.0)
+    },
+    "low instead of -inf": lambda: Attention(m=256, n=192).build(causal=True, known=False, fill=-3.38e38),
     "biased": lambda: Attention("f16", m=144, n=208, d=32).build(biased),
     "heads inside": lambda: Attention(m=144, n=160, batch=2, heads=2, swapped=True).build(),
     "grouped": lambda: Attention("f16", n=160, heads=4, group=2, d=32).build(),
