@@ -23,6 +23,7 @@ from .scalars import *
 from .searching import *
 from .selection import *
 from .statistics import *
+from .tune import tune
 from .versions import CURRENT as __array_api_version__
 
 if TYPE_CHECKING:

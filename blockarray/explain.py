@@ -34,6 +34,8 @@ class KernelInfo:
         Producers that were left out of the kernel, with the reason.
     ir : str
         The block IR.
+    tuned : bool
+        Whether its schedule was chosen by measuring (see `tune`).
     """
 
     def __init__(self, step: plan.KernelStep | plan.HostStep, device: Device) -> None:
@@ -42,7 +44,9 @@ class KernelInfo:
             self.kind = "kernel"
             self.ops, self.inputs, self.outputs, self.cuts = step.ops, step.inputs, step.outputs, step.cuts
             self.bytes, self.flops, self.programs, self.ir = step.bytes, step.flops, step.programs, step.key
+            self.tuned = step.tuned
         else:
+            self.tuned = False
             self.ops, self.cuts, self.flops, self.programs, self.ir = [step.name], [], 0, 1, ""
             if found := recipe(step, device):
                 self.kind, self.programs = "routine", found.programs
@@ -86,7 +90,8 @@ class Explanation:
             return "already computed: no kernels"
         lines = [f"{self.operations} recorded operations {self._manner} on {self.device}"]
         for i, k in enumerate(self.kernels):
-            lines.append(f"{i}: {k.kind} {k.name}  ({k.programs} programs, {k.bytes / 1e6:.3g} MB moved)")
+            tuned = ", tuned" * k.tuned
+            lines.append(f"{i}: {k.kind} {k.name}  ({k.programs} programs, {k.bytes / 1e6:.3g} MB moved{tuned})")
             lines.append(f"   reads   {', '.join(k.inputs) or '-'}")
             lines.append(f"   writes  {', '.join(k.outputs)}")
             lines.append(f"   ops     {' '.join(k.ops)}")
@@ -109,7 +114,7 @@ class Explanation:
             cuts = "".join(f"<li>{escape.escape(c)}</li>" for c in k.cuts)
             cards.append(
                 f"<section><h2>{i}. {escape.escape(k.name)} <small>{k.kind}, {k.programs} programs, "
-                f"{k.bytes / 1e6:.3g} MB</small></h2>"
+                f"{k.bytes / 1e6:.3g} MB{', tuned' * k.tuned}</small></h2>"
                 f"<p><b>reads</b> {escape.escape(', '.join(k.inputs) or '-')}</p><p>{ops}</p>"
                 f"<p><b>writes</b> {escape.escape(', '.join(k.outputs))}</p>"
                 + (f"<p><b>cut before</b></p><ul>{cuts}</ul>" if cuts else "")

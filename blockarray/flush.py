@@ -6,6 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -22,6 +23,7 @@ from .runtime import threads
 from .runtime.config import config
 from .runtime.device import CPU, CudaDevice, Device, default_device
 from .runtime.memory import Buffer, allocate
+from .tuned import Table
 
 #: Plans by graph key; the oldest leave when there are too many.
 _plans: dict[tuple[Any, ...], Ready] = {}
@@ -45,10 +47,11 @@ _ALIGNMENT = 16
 @cache
 def policy(device: Device) -> Policy:
     """What a device wants of a plan."""
+    choices = Table(device)
     if isinstance(device, CudaDevice):
-        return gpu_policy(device.multiprocessors, device.capability)
+        return replace(gpu_policy(device.multiprocessors, device.capability), choices=choices)
     count = threads.num_threads()
-    return Policy(min_programs=max(4, 2 * count), processors=count)
+    return Policy(min_programs=max(4, 2 * count), processors=count, choices=choices)
 
 
 def evaluate(exprs: Sequence[Expr]) -> None:
@@ -98,7 +101,7 @@ def _evaluate_anywhere(roots: list[Expr]) -> None:
         graph = scanned(some[::-1], device)
         ready = _plans.get(graph.key) or _plan(graph, device)
         if isinstance(device, CudaDevice):
-            _bring(graph, device)
+            bring(graph, device)
         ready.run(graph.nodes)
 
 
@@ -129,7 +132,13 @@ def _plan(graph: Graph, device: Device) -> Ready:
     return ready
 
 
-def _bring(graph: Graph, device: CudaDevice) -> None:
+def forget_plans() -> None:
+    """Plan anew from now on: what plans depend on has changed.  Kernels that stay as they were are not recompiled."""
+    with lock:
+        _plans.clear()
+
+
+def bring(graph: Graph, device: CudaDevice) -> None:
     """Copy leaves that are elsewhere, host data most often, to a device."""
     moved: dict[Any, Any] = {}
     for node in graph.nodes:
@@ -197,6 +206,17 @@ class Ready:
         self.calls: list[Launch | Call | cuda.CudaLaunch | RoutineCall] = [_bound(step, device) for step in made.steps]
 
     def run(self, nodes: list[Expr]) -> None:
+        """Compute a graph, and let its nodes become their values."""
+        memory = self.compute(nodes)
+        made = self.plan
+        for position, slot, offset, strides in made.results:
+            nodes[position].realize(memory[slot], offset, strides)
+        for position in made.empty:
+            empty = cuda.allocate(self.device, 0) if isinstance(self.device, CudaDevice) else allocate(0)
+            nodes[position].realize(empty)
+
+    def compute(self, nodes: list[Expr]) -> list[Any]:
+        """Run the steps; the memory of each slot."""
         made = self.plan
         memory: list[Any] = [None] * made.slots
         base = [0] * made.slots
@@ -214,11 +234,7 @@ class Ready:
             raise MemoryError(f"{self._unmet(call.step, memory)}: {error}") from None
         if _imported:
             computed_with(sum([nodes[position].nbytes for _, position in made.leaves]))
-        for position, slot, offset, strides in made.results:
-            nodes[position].realize(memory[slot], offset, strides)
-        for position in made.empty:
-            empty = cuda.allocate(self.device, 0) if isinstance(self.device, CudaDevice) else allocate(0)
-            nodes[position].realize(empty)
+        return memory
 
     def _unmet(self, step: plan.KernelStep | plan.HostStep, memory: list[Any]) -> str:
         """What a step had no memory for, in words: a result of its own, or of a later one's."""

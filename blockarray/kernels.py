@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from . import debug
 from .compiler import cpu, passes
 from .compiler.ir import Kernel
+from .compiler.parser import parse
 from .runtime import cache as disk
 from .runtime import jit
 from .runtime.config import config
@@ -44,7 +45,7 @@ class Code:
 
 def code_for(key: str, kernel: Kernel, device: Device = CPU) -> Code:
     """Code for a kernel whose canonical text is `key`: loaded before, on disk, or compiled now."""
-    backend = _cuda(device.capability) if isinstance(device, CudaDevice) else _cpu()
+    backend = backend_of(device)
     found = _loaded.get((key, backend.target))
     if found is None:
         if config.interpret:
@@ -67,7 +68,7 @@ def code_for_routine(made: Sequence[Any], device: CudaDevice) -> list[Code]:
     return [_loaded[m.text, backend.target] for m in made]
 
 
-class _Backend(NamedTuple):
+class Backend(NamedTuple):
     """What compiles for a target, and what loads its code."""
 
     compiler: Any
@@ -75,24 +76,28 @@ class _Backend(NamedTuple):
     load: Callable[[bytes], Any]
 
 
-@cache
-def _cpu() -> _Backend:
-    return _Backend(cpu, cpu.host_target(), jit.load)
+def backend_of(device: Device) -> Backend:
+    return _cuda(device.capability) if isinstance(device, CudaDevice) else _cpu()
 
 
 @cache
-def _cuda(capability: tuple[int, int]) -> _Backend:
+def _cpu() -> Backend:
+    return Backend(cpu, cpu.host_target(), jit.load)
+
+
+@cache
+def _cuda(capability: tuple[int, int]) -> Backend:
     from .compiler import cuda  # which is large, and of use to a GPU only
     from .runtime.cuda import launch
 
     cuda.set_cache(disk.get, disk.put)
-    return _Backend(cuda, cuda.make_target(capability), launch.load)
+    return Backend(cuda, cuda.make_target(capability), launch.load)
 
 
-def _load(key: str, name: str, backend: _Backend, compile: Callable[[], bytes]) -> Code:
+def _load(key: str, name: str, backend: Backend, compile: Callable[[], bytes]) -> Code:
     """Code from the disk, or from the compiler."""
     _, target, load = backend
-    digest = hashlib.sha256("\0".join((key, target.key, _compiler_version())).encode()).hexdigest()
+    digest = _digest(key, target)
     stored = disk.get(digest)
     if stored is not None:
         try:
@@ -109,7 +114,28 @@ def _load(key: str, name: str, backend: _Backend, compile: Callable[[], bytes]) 
     return Code(load(code))
 
 
-def _compiled(key: str, kernel: Kernel, backend: _Backend) -> bytes:
+def _digest(key: str, target: Any) -> str:
+    """What code is kept under on disk."""
+    return hashlib.sha256("\0".join((key, target.key, compiler_version())).encode()).hexdigest()
+
+
+def absent(keys: Iterable[str], device: Device) -> list[str]:
+    """The kernels, by their canonical texts, whose code is neither loaded nor on disk."""
+    target = backend_of(device).target
+    return [key for key in keys if (key, target) not in _loaded and disk.get(_digest(key, target)) is None]
+
+
+def compiled_text(key: str, capability: tuple[int, int] | None) -> bytes:
+    """The code of a kernel for a GPU of some capability, or for the CPU."""
+    return _compiled(key, parse(key), _cpu() if capability is None else _cuda(capability))
+
+
+def keep(key: str, device: Device, code: bytes) -> None:
+    """Put code that another process compiled on disk."""
+    disk.put(_digest(key, backend_of(device).target), code)
+
+
+def _compiled(key: str, kernel: Kernel, backend: Backend) -> bytes:
     compiler, target, _ = backend
     kernel = passes.run(kernel, check=config.verify)
     if config.debug or config.dump:
@@ -118,7 +144,7 @@ def _compiled(key: str, kernel: Kernel, backend: _Backend) -> bytes:
 
 
 @cache
-def _compiler_version() -> str:
+def compiler_version() -> str:
     """A hash of the compiler's source: code of another compiler is never used."""
     folder = Path(cpu.__file__).resolve().parent.parent
     digest = hashlib.sha256()

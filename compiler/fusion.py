@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from . import dtypes
 from . import expr as E
+from .choices import USUAL, Choices
 from .expr import Expr
 from .index import ZERO, Axis, Gathered, Index, through_view
 from .ops import Op
@@ -89,6 +90,8 @@ class Policy:
     #: "cpu" or "cuda", and how many programs run at once (of a GPU, its multiprocessors).
     target: str = "cpu"
     processors: int = 0
+    #: What is chosen where there are alternatives.
+    choices: Choices = USUAL
 
     def takes_online(self, product: Expr, scores: Expr, values: int) -> bool:
         """Whether there is code for a softmax between two products: over keys, of `values` features, and the scores."""

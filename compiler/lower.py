@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Any, NamedTuple
 
-from . import dtypes
+from . import alternatives, dtypes
 from . import expr as E
 from .builder import Builder, Extents
 from .expr import Expr, contiguous_strides
@@ -54,6 +54,8 @@ class Lowered:
     #: Programs run in order, by one thread.
     serial: bool = False
     messages: tuple[str, ...] = ()
+    #: Whether its tiles were chosen by measuring.
+    tuned: bool = False
 
 
 @dataclass(slots=True)
@@ -97,6 +99,9 @@ class Lowering:
         self.forms: dict[tuple[str, Expr, At], Index] = {}
         self.walks: list[_Walk] = []
         self.tile: Tiles = {}
+        #: Attributes of the kernel that were chosen with the tiles, and whether these were measured.
+        self.attrs: dict[str, int] = {}
+        self.tuned = False
         self.args: list[Arg] = []
         self.values: dict[tuple[Expr, At], Value] = {}
         self.pointers: dict[tuple[Expr, int], Value] = {}
@@ -120,14 +125,14 @@ class Lowering:
         self._emit()
         self._finish_args()
         kernel = self.b.finish()
+        kernel.attrs.update(self.attrs)
         if self.contraction is not None:
             kernel.attrs.update({"schedule": "gemm"} if self.gpu else {"schedule": "gemm", "team": True})
-            if self.parts > 1:
-                kernel.attrs["parts"] = self.parts
         if self.gpu and is_ordered(self.group.root):
             kernel.attrs["serial"] = True
         self._annotate(kernel)
-        return Lowered(kernel, self.args, self.programs, self.group.root.op is E.SCATTER, tuple(self.messages))
+        serial = self.group.root.op is E.SCATTER
+        return Lowered(kernel, self.args, self.programs, serial, tuple(self.messages), self.tuned)
 
     def _annotate(self, kernel: Kernel) -> None:
         """Say what the code of a GPU may rely on."""
@@ -362,8 +367,8 @@ class Lowering:
             self.group, self.forms, self.axes, self.parallel, walks, self.contraction, scattered, shifted,
             self.policy.cluster,
         )  # fmt: skip
-        self.tile = (gpu if self.gpu else cpu)(space, self.policy.processors)
-        self.parts = space.parts
+        usual = (gpu if self.gpu else cpu)(space, self.policy.processors)
+        self.tile, self.attrs, self.tuned = alternatives.tiles(space, usual, self.policy.target, self.policy.choices)
         outer = scattered if scattered else space.ordered()[1]
         self.grid = [a for a in outer if a not in self.tile]
 

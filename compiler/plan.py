@@ -219,6 +219,8 @@ class KernelStep:
     cuts: list[str]
     #: Slots of memory that it changes.
     changes: list[int]
+    #: Whether its schedule was chosen by measuring.
+    tuned: bool = False
     reserves: list[tuple[int, int]] = field(default_factory=list)
     frees: list[int] = field(default_factory=list)
 
@@ -479,7 +481,7 @@ class _Assembly:
             writes, list(reads), moved, flops, ops,
             [_spell(x) for x in inputs], [_spell(o) for o in g.outputs],
             [f"{_spell(n)} ({n.op.name}): {why}" for n, why in g.cuts],
-            [self._slot(o) for o in g.outputs if o.op in WRITES],
+            [self._slot(o) for o in g.outputs if o.op in WRITES], lowered.tuned,
         )  # fmt: skip
 
     def _host(self, node: Expr) -> HostStep:

@@ -14,6 +14,7 @@ import numpy as np
 
 from . import dtypes, online
 from . import expr as E
+from .choices import size_class
 from .expr import Expr, contiguous_strides
 from .fusion import COPY, PARTIAL, WRITES, Policy, strip_views
 from .index import Axis, Index, Quotient, Remainder
@@ -29,6 +30,8 @@ WIDE_PRODUCT = 512
 #: Rows and columns of the least tile that tensor cores are kept busy with, elements of k in a step, and of the shortest
 #: part of k that is worth adding up.
 TENSOR_TILE, TENSOR_STEP, LEAST_PART = (128, 64), 64, 512
+#: Parts of k that a tuner tries.
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 #: What strides must be multiples of for a GPU to move whole rows, in elements.
 ALIGNED = 16
 #: Rows from which even a narrow block of columns is too large for a cache: whole rows are then read, in memory's order.
@@ -227,22 +230,27 @@ class _Preparation:
         if self.policy.pitch and dtypes.name(node.dtype) in ("f16", "bf16"):
             if min(m, n, k) >= WIDE_PRODUCT:
                 a, b = (_pitched(x, self.policy.pitch // x.dtype.itemsize) for x in (a, b))
-            parts = self._parts(node.shape, k, self.policy.cluster if _in_boxes(a) and _in_boxes(b) else 1)
+            parts = self._parts(node, k, self.policy.cluster if _in_boxes(a) and _in_boxes(b) else 1)
             if parts > 1:
                 return self._product_in_parts(node, a, b, parts)
         return _with_inputs(node, (a, b))
 
-    def _parts(self, shape: E.Shape, k: int, cluster: int) -> int:
+    def _parts(self, node: Expr, k: int, cluster: int) -> int:
         """Parts of k, each a product of its own, where there are too few tiles for all processors.
 
         Up to `cluster` processors share a tile.
         """
-        *batch, m, n = shape
+        *batch, m, n = node.shape
         tiles = prod(batch) * -(-m // TENSOR_TILE[0]) * -(-n // TENSOR_TILE[1])
-        parts = self.policy.processors // (tiles * cluster)
-        while parts > 1 and (k % (parts * TENSOR_STEP) or k // parts < LEAST_PART):
-            parts -= 1
-        return parts
+        fits = lambda parts: parts <= 1 or (not k % (parts * TENSOR_STEP) and k // parts >= LEAST_PART)
+        if tiles > self.policy.processors:
+            return 1
+        most = max(1, self.policy.processors // (tiles * cluster))
+        usual = {"parts": next(parts for parts in range(most, 0, -1) if fits(parts))}
+        key = f"{self.policy.target}: parts of {node.dtype} {'x'.join(map(size_class, (*node.shape, k)))}"
+        others = lambda: [{"parts": p} for p in PARTS if p * tiles <= 2 * self.policy.processors and fits(p)]
+        chosen = self.policy.choices.choose(key, usual, others)["parts"]
+        return chosen if fits(chosen) else usual["parts"]
 
     def _product_in_parts(self, node: Expr, a: Expr, b: Expr, parts: int) -> Expr:
         """The sum of products over parts of k, not rounded before."""

@@ -286,7 +286,7 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
     product = space.group.product
     if m and k and n and product is not None and dtypes.name(product.inputs[0].dtype) in ("f16", "bf16"):
         tiles = [*GPU_WIDE_PRODUCT]
-        boxes = space.cluster > 1 and _in_boxes(space)
+        boxes = space.cluster > 1 and in_boxes(space)
         if boxes:
             tiles += GPU_NARROW_PRODUCT
             tiles += [(few, many) for many, few in tiles if few <= 64]
@@ -302,7 +302,7 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
     return {a: side if a is not k else None for a in (m, k, n) if a is not None}
 
 
-def _in_boxes(space: Space) -> bool:
+def in_boxes(space: Space) -> bool:
     """Whether a product's operands lie in memory such that boxes of them can be copied: see cuda/tensor_maps.py."""
     group, product = space.group, space.group.product
     assert product is not None

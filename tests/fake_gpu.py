@@ -214,7 +214,7 @@ def install(devices: int = 2, emulate: bool = False) -> InterpretingDriver:
     driver._missing = ()
     driver._several = devices > 1
     compiler = _Emulated if emulate else _Interpreted
-    kernels._cuda = lambda capability: kernels._Backend(compiler, compiler, launch.load)  # type: ignore[assignment]
+    kernels._cuda = lambda capability: kernels.Backend(compiler, compiler, launch.load)  # type: ignore[assignment]
     libraries.binding = fake_libraries.modules().__getitem__
     if emulate:
         # Blocks end where their buffers do.

@@ -57,7 +57,8 @@ class Gemm:
         if target.vector_bytes == 64:
             # Tiles this wide read panels slowly enough for the L2 cache: deeper blocks measured faster.
             self.kc = max(64, 4096 // max(a, b))
-        self.mc = max(1, target.l2 // 2 // (self.kc * a) // tile.mr) * tile.mr
+        self.kc = kernel.attrs.get("kc", self.kc)
+        self.mc = max(1, kernel.attrs.get("mc", target.l2 // 2 // (self.kc * a)) // tile.mr) * tile.mr
         self.nc = 4096 // tile.nr * tile.nr
         #: Columns of B that are packed at a time when A is shared.
         self.strip = max(1, 128 // tile.nr) * tile.nr

@@ -74,7 +74,8 @@ class Hopper(Pipelined, Wgmma):
     def _layout(self) -> None:
         """Divide up shared memory: stages, sums for other blocks, the finished tile and barriers."""
         room = self.target.shared - self.exchange - self.epilogue.nbytes - 4 * BARRIERS
-        self.stages = min(BARRIERS // BARRIER, room // self.panels)
+        most = self.kernel.attrs.get("stages", BARRIERS // BARRIER)
+        self.stages = min(most, room // self.panels)
         self.told = self.stages * self.panels
         self.staging = self.told + self.exchange
         self.full = self.staging + self.epilogue.nbytes

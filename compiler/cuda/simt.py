@@ -59,6 +59,7 @@ class Simt:
         (self.root,) = [op for op in kernel.body.ops if op.name in ("dot", "reduce")]
         self.kernel = kernel
         self.target = target
+        self.together = kernel.attrs.get("together", self.together)
         self.facts = Facts(kernel)
         self.dtype = self._multiplied()
         #: What sums are held as: registers of `wide`, narrow integers in 32 bits.

@@ -1,0 +1,83 @@
+"""The schedules that a kernel may have beside the usual one, for a tuner to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+
+from . import dtypes, schedule
+from .choices import Choice, Choices, size_class
+from .fusion import PARTIAL
+from .index import Axis
+from .schedule import Space, Tiles, bucket, in_boxes
+
+#: GPU: rows of tiles of a product that are gone through together, and stages of its ring.
+TOGETHER = (8, 16, 32)
+STAGES = 4
+#: CPU: steps of k in a block of a product, and rows.
+DEPTHS = (128, 192, 256, 384, 512)
+HEIGHTS = (96, 192, 384)
+
+
+def tiles(space: Space, usual: Tiles, target: str, choices: Choices) -> tuple[Tiles, dict[str, int], bool]:
+    """The tiles of a kernel, attributes for its code, and whether these were chosen by measuring."""
+    names = {f"d{k}": axis for k, axis in enumerate(usual)}
+    blocks = {name: block for name, axis in names.items() if (block := usual[axis]) is not None}
+    attrs = {"parts": space.parts} if space.parts > 1 else {}
+    picked = {**blocks, **attrs}
+    if space.contraction is not None:
+        others = (lambda: _gpu_products(space, names, blocks)) if target == "cuda" else _cpu_products
+    elif target == "cpu" or space.group.root.op is PARTIAL or any(n.op.kind == "scan" for n, _ in space.walks):
+        return usual, attrs, False
+    else:
+        others = lambda: _scaled(names, blocks)
+    found = choices.choose(_key(space, usual, target), picked, others)
+    if found is picked:
+        return usual, attrs, False
+    made = {axis: found.get(name, usual[axis]) for name, axis in names.items()}
+    return made, {name: value for name, value in found.items() if name not in names}, True
+
+
+def _key(space: Space, usual: Tiles, target: str) -> str:
+    """What the best tiles may depend on."""
+    axes = [f"{size_class(a.size)}{'' if a in space.parallel else 'w'}" for a in usual]
+    rest = size_class(prod(a.size for a in space.parallel if a not in usual))
+    ops = [f"{n.op.name}:{dtypes.name(n.dtype)}" for n in reversed(space.group.nodes)]
+    lanes = [
+        "".join(str(k) for k, a in enumerate(usual) if abs(form.terms.get(a, 0)) == 1)
+        for (what, _, _), form in space.forms.items()
+        if what != "value"
+    ]
+    return f"{target}: {' '.join(ops)}; {rest} of {'x'.join(axes)}; along {' '.join(lanes)}"
+
+
+def _gpu_products(space: Space, names: Mapping[str, Axis], blocks: Choice) -> Iterable[Choice]:
+    product = space.group.product
+    wide = product is not None and product.inputs[0].dtype.itemsize <= 2 and len(blocks) == 2
+    boxes = wide and space.cluster > 1 and in_boxes(space)
+    sides = [*schedule.GPU_WIDE_PRODUCT, *(schedule.GPU_NARROW_PRODUCT if boxes else ())] if wide else []
+    sides += [(few, many) for many, few in sides if boxes and few < 128]
+    sides += [(side, side) for side in schedule.GPU_PRODUCT if (side, side) not in sides]
+    for tile in [dict(zip(blocks, both)) for both in sides]:
+        if any(block > 2 * bucket(names[name].size) for name, block in tile.items()):
+            continue
+        yield tile
+        if wide and max(tile.values()) >= 128:
+            yield from ({**tile, "together": n} for n in TOGETHER)
+            yield {**tile, "stages": STAGES}
+            if boxes and max(tile.values()) == 128:
+                yield from ({**tile, "parts": n} for n in schedule.GPU_PARTS if 1 < n <= space.cluster)
+
+
+def _cpu_products() -> Iterable[Choice]:
+    for depth in DEPTHS:
+        yield from ({"kc": depth, "mc": height} for height in HEIGHTS)
+
+
+def _scaled(names: Mapping[str, Axis], blocks: Choice) -> Iterable[Choice]:
+    """Tiles half and twice as large along one dim."""
+    for name, block in blocks.items():
+        if block > 1:
+            yield {**blocks, name: block // 2}
+        if 2 * block <= bucket(names[name].size):
+            yield {**blocks, name: 2 * block}
