@@ -14,6 +14,8 @@ from .schedule import Space, Tiles, bucket, in_boxes
 #: GPU: rows of tiles of a product that are gone through together, and stages of its ring.
 TOGETHER = (8, 16, 32)
 STAGES = 4
+#: Tiles are at least this part of the usual one.
+_LEAST = 16
 #: CPU: steps of k in a block of a product, and rows.
 DEPTHS = (128, 192, 256, 384, 512)
 HEIGHTS = (96, 192, 384)
@@ -59,7 +61,8 @@ def _gpu_products(space: Space, names: Mapping[str, Axis], blocks: Choice) -> It
     sides += [(few, many) for many, few in sides if boxes and few < 128]
     sides += [(side, side) for side in schedule.GPU_PRODUCT if (side, side) not in sides]
     for tile in [dict(zip(blocks, both)) for both in sides]:
-        if any(block > 2 * bucket(names[name].size) for name, block in tile.items()):
+        area = prod(tile.values())
+        if _LEAST * area < prod(blocks.values()) or any(b > 2 * bucket(names[d].size) for d, b in tile.items()):
             continue
         yield tile
         if wide and max(tile.values()) >= 128:
