@@ -606,7 +606,8 @@ class Partitioner:
                 return "its result is reduced or read at other indices"
             if any(axes_of(group.output_index[o]) != axes_of(at) for o in group.outputs + group.extra):
                 return "its result is broadcast"
-            if any(len(u) > 1 or not all(i.terms.keys() <= set(i.axes()) for i in u[0]) for u in group.uses.values()):
+            used = [{canonical(at) for at in u} for u in group.uses.values()]
+            if any(len(u) > 1 or not all(i.terms.keys() <= set(i.axes()) for i in next(iter(u))) for u in used):
                 return "its result is read at several indices"
             if group.root.op is E.SCATTER:
                 return "its result is scattered"

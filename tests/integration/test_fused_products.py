@@ -1,0 +1,116 @@
+"""What comes before and after a product of bfloat16s on a GPU: how many kernels, by which schedule, with which values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import blockarray as ba
+from blockarray.compiler import cuda, parser, passes
+from blockarray.compiler.cuda.hopper import Hopper
+
+pytestmark = pytest.mark.cpu_only
+TARGET = cuda.make_target((9, 0))
+BF16 = ba.bfloat16
+#: Rows, columns and depth: enough tiles for the fewest processors that such tiles are for.
+SIZES = (640, 512, 80)
+
+
+class Operands:
+    """Arrays a, b, ... of bfloat16 on a GPU, and in `wide` the same values in float64."""
+
+    def __init__(self, m: int, n: int, k: int) -> None:
+        device = ba.devices()[1]
+        rng = np.random.default_rng(m + n + k)
+        self.wide: dict[str, np.ndarray] = {}
+        shapes = {"a": (m, k), "b": (k, n), "c": (n,), "d": (m, 1), "r": (m, n), "s": (n, m), "e": (n, k), "f": (k, m)}
+        for name, shape in shapes.items():
+            values = np.asarray(ba.astype(ba.asarray(rng.standard_normal(shape, np.float32)), BF16))
+            self._put(name, ba.asarray(values, device=device))
+        self._put("x", ba.asarray(rng.standard_normal((m, k), np.float32), device=device))
+        self._put("w", ba.asarray(rng.integers(-100, 100, (k, n)).astype(np.int8), device=device))
+
+    def _put(self, name: str, array: Any) -> None:
+        ba.evaluate(array)
+        setattr(self, name, array)
+        self.wide[name] = np.asarray(ba.astype(array, ba.float64))
+
+
+class Wide:
+    """The same names, of float64."""
+
+    def __init__(self, o: Operands) -> None:
+        self.__dict__.update(o.wide)
+
+
+def gelu(z: Any, tanh: Callable[[Any], Any]) -> Any:
+    return 0.5 * z * (1 + tanh(0.7978845608 * (z + 0.044715 * z * z * z)))
+
+
+#: Expressions over operands o, in the functions of a namespace xp.
+ONE: dict[str, Callable[[Any, Any], Any]] = {
+    "gelu": lambda o, xp: gelu(o.a @ o.b + o.c, xp.tanh),
+    "residual": lambda o, xp: xp.maximum(o.a @ o.b + o.c + o.r, 0),
+    "scales": lambda o, xp: (o.a @ o.b) * o.d * o.c,
+    "cast": lambda o, xp: xp.astype(o.a @ o.b, xp.float32),
+    "mask": lambda o, xp: xp.where(o.r > 0, o.a @ o.b, o.s.T),
+    "triangle": lambda o, xp: xp.tril(o.a @ o.b),
+    "several": lambda o, xp: (lambda z: (z, xp.maximum(z, 0), z * o.d))(o.a @ o.b + o.c),
+    "a transposed": lambda o, xp: o.f.T @ o.b,
+    "b transposed": lambda o, xp: o.a @ o.e.T,
+    "result transposed": lambda o, xp: (o.a @ o.b).T,
+    "einsum": lambda o, xp: xp.einsum("ik,nk->in", o.a, o.e),
+    "tensordot": lambda o, xp: xp.tensordot(o.a, o.e, axes=((1,), (1,))),
+    "inner": lambda o, xp: xp.inner(o.a, o.e),
+    "dot": lambda o, xp: xp.dot(o.a, o.b),
+    "matmul": lambda o, xp: xp.linalg.matmul(o.a, o.b),
+    "linalg tensordot": lambda o, xp: xp.linalg.tensordot(o.a, o.b, axes=1),
+}
+#: As well, by whether each kernel is a product.
+SEVERAL: dict[str, tuple[Callable[[Any, Any], Any], list[bool]]] = {
+    "chain": (lambda o, xp: (o.a @ o.b * 0.1) @ o.s, [True, True]),
+    "sum of products": (lambda o, xp: o.a @ o.b + o.f.T @ o.e.T, [True, True]),
+    "cast before": (lambda o, xp: xp.astype(o.x, o.a.dtype) @ o.b, [False, True]),
+    "dequantised": (lambda o, xp: o.a @ (xp.astype(o.w, o.a.dtype) * (o.c * 0.01)), [False, True]),
+    "activated before": (lambda o, xp: xp.maximum(o.a, 0) @ o.b, [False, True]),
+}
+
+
+def are_products(*arrays: Any) -> list[bool]:
+    """Of each kernel, whether it is a product by Hopper's schedule."""
+    kernels = [passes.run(parser.parse(k.ir)) for k in ba.explain(*arrays).kernels]
+    return [k.attrs.get("schedule") == "gemm" and Hopper.suits(k, TARGET) for k in kernels]
+
+
+def results(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def check(o: Operands, f: Callable[[Any, Any], Any], wanted: list[bool]) -> None:
+    found = results(f(o, ba))
+    assert are_products(*found) == wanted, str(ba.explain(*found))
+    ba.evaluate(*found)
+    for have, want in zip(found, results(f(Wide(o), np)), strict=True):
+        np.testing.assert_allclose(np.asarray(ba.astype(have, ba.float64)), want, rtol=0.03, atol=0.5)
+
+
+@pytest.fixture(scope="module")
+def operands() -> Iterator[Operands]:
+    from tests.fake_gpu import installed
+
+    with installed(emulate=True):
+        yield Operands(*SIZES)
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_one_kernel(operands: Operands, name: str) -> None:
+    check(operands, ONE[name], [True])
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_kernels_beside_a_product(operands: Operands, name: str) -> None:
+    f, wanted = SEVERAL[name]
+    check(operands, f, wanted)
