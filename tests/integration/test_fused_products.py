@@ -1,4 +1,4 @@
-"""What comes before and after a product of bfloat16s on a GPU: how many kernels, by which schedule, with which values."""
+"""What comes before and after a product of bfloat16s on a GPU: how many kernels, by which schedule, their values."""
 
 from __future__ import annotations
 
