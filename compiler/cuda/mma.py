@@ -34,44 +34,12 @@ class MmaLoader(Loader):
 
     gemm: Mma
 
-    def __init__(self, gemm: Mma, side: Side, origin: V, extent: V) -> None:
-        super().__init__(gemm, side, origin, extent)
-        t = self.t
-        pairs = [(line, up) if side.deep else (up, line) for line, up in side.units]
-        self.places = [gemm.place(side, *(t.cast("trunc", x, "i32") for x in pair)) for pair in pairs]
-
     def _encoded(self, x: V, plane: Plane, inside: V | None) -> V:
         t = self.t
         stored = to_memory(t, x, self.gemm.dtype)
         assert isinstance(stored, V)
         bits = t.cast("bitcast", stored, "i16")
         return bits if inside is None else t.select(inside, bits, V("0", "i16"))
-
-    def copy(self, k: V, depth: V, number: V) -> None:
-        """Copy the step from k on, past the registers."""
-        t, gemm, side = self.t, self.gemm, self.side
-        (op,) = self.loads
-        base = memory.at(t, gemm.buffer(number), side.offsets[0])
-        left = t.bin("sub", depth, k)
-        name = "llvm.nvvm.cp.async.cg.shared.global.16"
-        _, _, *strides = op.operands
-        step = gemm.e.integer(strides[op.result.type.extents.index(gemm.k)])
-        ahead = k if step.ref == "1" else t.bin("mul", k, step)
-        t.declare(f"{name}.s", "void", [SHARED, GLOBAL, "i32"])
-        with t.if_(side.spare):
-            for unit, (_, up) in enumerate(side.units):
-                source = scaled(t, self.anchors[unit][op], ahead, 2)
-                inside = t.cmp("slt", up, left)
-                count = t.select(inside, i32(PIECE), i32(0))
-                to = memory.at(t, base, self.places[unit])
-                t.line(f"call void @{name}.s({to}, {source}, {count})")
-
-    def put(self, number: V) -> None:
-        t, gemm, side = self.t, self.gemm, self.side
-        base = memory.at(t, gemm.buffer(number), side.offsets[0])
-        with t.if_(side.spare):
-            for place, (cells,) in zip(self.places, self.cells, strict=True):
-                self._row([t.get(c, "i16") for c in cells], memory.at(t, base, place), 2)
 
 
 class Mma(Simt):
@@ -81,21 +49,14 @@ class Mma(Simt):
     widest = PIECE // 2
     #: Elements of k in a step.
     depth = STEP
-    stages = 4
-    blocks = 2
+    natural = True
+    padded = True
 
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
         return target.bf16 and any(
             op.name == "dot" and op.operands[0].type.dtype in ("f16", "bf16") for op in kernel.body.ops
         )
-
-    def __init__(self, kernel: ir.Kernel, target: Target) -> None:
-        super().__init__(kernel, target)
-        #: Whether both operands are copied past the registers.
-        self.ahead = all(self._plain(side) and side.width == PIECE // 2 for side in (self.a, self.b))
-        if not self.ahead:
-            self.stages = 2
 
     # -- choices ------------------------------------------------------------------------------------------------------
     def _multiplied(self) -> str:
@@ -112,12 +73,14 @@ class Mma(Simt):
 
     def _side(self, values: tuple[ir.Value, ...], dim: str, extent: int) -> Side:
         side = super()._side(values, dim, extent)
-        side.planes = [Plane(values[0], 0, "float", "i16")]
+        side.planes = [Plane(values[0], 1, "float", "i16")]
         return side
 
-    def _plain(self, side: Side) -> bool:
-        (value,) = side.values
-        return value.op is not None and value.op.name == "load_view" and value.type.dtype == self.dtype
+    def _copies(self) -> bool:
+        return all(self._plain(side) and side.width == PIECE // 2 for side in (self.a, self.b))
+
+    def _arrange(self) -> None:
+        """Panels lie as memory does, whether they are copied or not."""
 
     # -- places -------------------------------------------------------------------------------------------------------
     def _threads(self) -> None:
@@ -140,25 +103,6 @@ class Mma(Simt):
                 (self.a, down, bit(3), bit(4), self.warp[0]), (self.b, across, bit(4), bit(3), self.warp[1]),
             )
         ]  # fmt: skip
-        self._units()
-
-    def _units(self) -> None:
-        """What each thread loads in a step: first along memory, so that neighbours load neighbours."""
-        t, tid = self.t, self.tid
-        for side in (self.a, self.b):
-            along = (self.depth if side.deep else side.extent) // side.width
-            count = side.extent * self.depth // side.width
-            units = []
-            for j in range(-(-count // self.threads)):
-                place = t.bin("add", tid, i32(j * self.threads)) if j else tid
-                if count < self.threads:
-                    place = t.bin("and", tid, i32(count - 1))
-                column = self._times(t.bin("and", place, i32(along - 1)), side.width)
-                row = t.bin("lshr", place, i32(along.bit_length() - 1))
-                line, up = (row, column) if side.deep else (column, row)
-                units.append((t.cast("zext", line, "i64"), t.cast("zext", up, "i64")))
-            side.units = tuple(units)
-            side.spare = t.cmp("ult", tid, i32(count)) if count < self.threads else None
 
     def _fragment(self, side: Side, start: V, low: V, line: V, k: V, tile: int, part: int) -> V:
         """Where a thread's row of a fragment begins: eight rows from `low` on, in the halves `line` and `k`."""
@@ -170,10 +114,9 @@ class Mma(Simt):
         column = t.bin("add", t.bin("add", start, i32(16 * tile)), eight(line))
         return self.place(side, t.bin("add", t.bin("add", eight(k), low), i32(DEPTH * part)), column)
 
-    def place(self, side: Side, row: V, column: V) -> V:
-        """Byte offset of an element in a side's panel."""
+    def place(self, side: Side, row: V, column: V, size: int = 2) -> V:
         t = self.t
-        length = (self.depth if side.deep else side.extent) * 2
+        length = (self.depth if side.deep else side.extent) * size
         pieces = length // PIECE
         number = t.bin("lshr", column, i32(3))
         # Rows that share 128 bytes lie in different banks as they are.
@@ -187,38 +130,6 @@ class Mma(Simt):
         return index * 8 if axis == 0 else index // 2 * 8 + index % 2
 
     # -- the inner loop -----------------------------------------------------------------------------------------------
-    def _walk(self, sums: Sums, loaders: Sequence[Loader], depth: V) -> None:
-        if not self.ahead:
-            super()._walk(sums, loaders, depth)
-            return
-        t = self.t
-        early = self.stages - 1
-        self._declare_copies()
-        for number in range(early):
-            self._copy(loaders, depth, i64(number * STEP), i64(number))
-        with t.for_(depth, STEP) as k:
-            number = t.bin("lshr", k, i64(STEP.bit_length() - 1))
-            t.line(f"call void @llvm.nvvm.cp.async.wait.group(i32 {early - 1})")
-            t.line(BARRIER)
-            self._copy(loaders, depth, t.bin("add", k, i64(early * STEP)), t.bin("add", number, i64(early)))
-            self._multiply(sums, self.buffer(number), None)
-
-    def _declare_copies(self) -> None:
-        for name, operands in (("commit.group", []), ("wait.group", ["i32"])):
-            self.t.declare(f"llvm.nvvm.cp.async.{name}", "void", operands)
-
-    def _copy(self, loaders: Sequence[Loader], depth: V, first: V, number: V) -> None:
-        """Begin to copy the panels of step `number`, from `first` on in k, if there is one."""
-        t = self.t
-        with t.if_(t.cmp("slt", first, depth)):
-            for loader in loaders:
-                assert isinstance(loader, MmaLoader)
-                loader.copy(first, depth, number)
-        t.line("call void @llvm.nvvm.cp.async.commit.group()")
-
-    def _take(self, sums: Sums, here: V, left: V) -> None:
-        self._multiply(sums, here, None)
-
     def _multiply(self, sums: Sums, here: V, steps: V | None) -> None:
         t = self.t
         values = [[t.get(cells[0], "float") for cells in row] for row in sums]

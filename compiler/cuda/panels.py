@@ -10,23 +10,27 @@ from ..llvm.convert import convert
 from ..llvm.text import V, vector
 from . import memory
 from .elements import Where, scaled
-from .memory import i64, parts
+from .memory import GLOBAL, SHARED, i32, i64, parts
 
 if TYPE_CHECKING:
     from .simt import Simt
 
 
 class Plane(NamedTuple):
-    """One LLVM value of each of a side's elements, as shared memory holds it."""
+    """One value of each of a side's elements, as shared memory holds it."""
 
     value: ir.Value
-    #: Number among the value's parts, type in registers and type in memory.
-    part: int
+    #: How many LLVM values it is, and their type in registers and in memory.
+    parts: int
     register: str
     stored: str
 
     @property
     def size(self) -> int:
+        return self.parts * self.part
+
+    @property
+    def part(self) -> int:
         return {"i16": 2, "double": 8, "i64": 8}.get(self.stored, 4)
 
 
@@ -49,17 +53,21 @@ class Side:
     #: Threads' loads in a step: of each, positions in the tile along dim and k, and whether all threads have it.
     units: tuple[tuple[V, V], ...] = ()
     spare: V | None = None
+    #: How far these positions are from the first load's.
+    shifts: tuple[tuple[int, int], ...] = ()
 
 
 class Loader:
-    """Brings a side's panels from global to shared memory, by way of registers."""
+    """Brings a side's panels from global to shared memory: by way of registers, or past them."""
 
     def __init__(self, gemm: Simt, side: Side, origin: V, extent: V) -> None:
         self.gemm = gemm
         self.side = side
         t = self.t = gemm.t
+        #: Variables for what is under way: of each load and plane, of each element its parts.
         self.cells = [
-            [[t.cell(p.stored) for _ in range(side.width)] for p in side.planes] for _ in range(len(side.units))
+            [[[t.cell(p.stored) for _ in range(p.parts)] for _ in range(side.width)] for p in side.planes]
+            for _ in range(len(side.units))
         ]
         #: Rows (or columns) that the thread loads; those past the end are the first one, and go nowhere.
         self.lines: list[V] = []
@@ -75,6 +83,14 @@ class Loader:
             {op: gemm.e.address(op, {side.dim: line, gemm.k: up}) for op in self.loads}
             for line, (_, up) in zip(self.lines, side.units, strict=True)
         ]
+        #: Byte offsets in the planes' panels of what the thread loads.
+        self.places: list[list[V]] = []
+        for position, up in side.units:
+            line, k = t.cast("trunc", position, "i32"), t.cast("trunc", up, "i32")
+            pair = (line, k) if side.deep else (k, line)
+            self.places.append([gemm.place(side, *pair, p.size) for p in side.planes])
+        if gemm.ahead:
+            self._prepare(origin, extent)
 
     def _neighbours(self, op: ir.Op) -> int:
         """Elements of a unit that one access of `op` takes."""
@@ -83,8 +99,68 @@ class Loader:
             return 1
         return min(self.side.width, self.gemm.facts.width(op, along))
 
+    # -- past the registers -------------------------------------------------------------------------------------------
+    def _prepare(self, origin: V, extent: V) -> None:
+        """What copies share from step to step."""
+        t, gemm, side = self.t, self.gemm, self.side
+        (op,) = self.loads
+        (plane,) = side.planes
+        pointer, _, *strides = op.operands
+        size = dtypes.SIZE[pointer.type.dtype]
+        #: Bytes from one element to the next along dim and k.
+        self.strides = [
+            t.bin("mul", gemm.e.integer(strides[op.result.type.extents.index(d)]), i64(size))
+            for d in (side.dim, gemm.k)
+        ]
+        line, up = side.units[0]
+        self.source = gemm.e.address(op, {side.dim: t.bin("add", origin, line), gemm.k: up})
+        #: Lines from the first one that the thread loads to the end, and whether all of the tile's are before that.
+        self.left = t.bin("sub", extent, t.bin("add", origin, line))
+        self.whole = t.cmp("sle", t.bin("add", origin, i64(side.extent)), extent)
+        #: Bytes of a copy: complex numbers may be aligned to their parts only.
+        self.piece = side.width * size
+        if plane.parts > 1 and pointer.name not in gemm.facts.aligned:
+            self.piece = plane.part
+
+    def copy(self, k: V, depth: V, number: V) -> None:
+        """Begin to copy the step from k on; what is past the end is zero."""
+        t, gemm, side = self.t, self.gemm, self.side
+        base = memory.at(t, gemm.buffer(number), side.offsets[0])
+        source = memory.at(t, self.source, t.bin("mul", k, self.strides[1]))
+        left = t.bin("sub", depth, k)
+        whole = t.bin("and", self.whole, t.cmp("sge", left, i64(gemm.step)))
+        with t.if_(side.spare), t.if_else(whole) as turn:
+            self._copy(base, source, None)
+            next(turn)
+            self._copy(base, source, left)
+
+    def _copy(self, base: V, source: V, left: V | None) -> None:
+        t, side, piece = self.t, self.side, self.piece
+        name = f"llvm.nvvm.cp.async.{'cg' if piece == 16 else 'ca'}.shared.global.{piece}"
+        t.declare(name, "void", [SHARED, GLOBAL])
+        t.declare(f"{name}.s", "void", [SHARED, GLOBAL, "i32"])
+        (size,) = (p.size for p in side.planes)
+        for (line, up), place in zip(side.shifts, self.places, strict=True):
+            at = source
+            for count, stride in zip((line, up), self.strides, strict=True):
+                if count:
+                    at = memory.at(t, at, t.bin("mul", stride, i64(count)))
+            to = memory.at(t, base, place[0])
+            if left is not None:
+                inside = t.bin(
+                    "and", t.cmp("slt", i64(line), self.left), t.cmp("slt", t.bin("add", side.units[0][1], i64(up)), left)
+                )
+                count = t.select(inside, i32(piece), i32(0))
+            for first in range(0, side.width * size, piece):
+                here, there = memory.at(t, to, first), memory.at(t, at, first)
+                if left is None:
+                    t.line(f"call void @{name}({here}, {there})")
+                else:
+                    t.line(f"call void @{name}.s({here}, {there}, {count})")
+
+    # -- by way of registers ------------------------------------------------------------------------------------------
     def fetch(self, k: V, depth: V) -> None:
-        """Load the step from k on; what is past the end is anything."""
+        """Load the step from k on; what is past the end is zero where it is multiplied as well, else anything."""
         t, gemm = self.t, self.gemm
         e = gemm.e
         left = t.bin("sub", depth, k)
@@ -126,8 +202,9 @@ class Loader:
                 e.define(op.result, register, where)
         for i, where in enumerate(places):
             e.run(side.ops, where)
-            for plane, cells in zip(side.planes, self.cells[number], strict=True):
-                t.set(cells[i], self._encoded(self._parts(plane.value, where)[plane.part], plane, inside))
+            for plane, elements in zip(side.planes, self.cells[number], strict=True):
+                for cell, x in zip(elements[i], self._parts(plane.value, where), strict=True):
+                    t.set(cell, self._encoded(x, plane, inside))
 
     def _parts(self, value: ir.Value, where: Where) -> tuple[V, ...]:
         """An element's parts, of the product's dtype."""
@@ -138,27 +215,25 @@ class Loader:
 
     def _encoded(self, x: V, plane: Plane, inside: V | None) -> V:
         """A part of an element as shared memory holds it; `inside`: whether it is in k (None: it is)."""
-        return x if x.ty == plane.stored else self.t.cast("zext", x, plane.stored)
+        t = self.t
+        held = x if x.ty == plane.stored else t.cast("zext", x, plane.stored)
+        return t.select(inside, held, t.like(0, held)) if inside is not None and self.gemm.padded else held
 
     def put(self, number: V) -> None:
         """Store what was loaded as the panels of a step."""
-        t, gemm, side = self.t, self.gemm, self.side
-        base = gemm.buffer(number)
+        t, side = self.t, self.side
+        base = self.gemm.buffer(number)
         with t.if_(side.spare):
-            for (position, up), planes in zip(side.units, self.cells, strict=True):
-                where = t.bin("add", t.bin("mul", up, i64(side.pitch)), position)
-                for plane, cells, offset in zip(side.planes, planes, side.offsets, strict=True):
-                    start = memory.at(t, base, offset)
-                    values = [t.get(c, plane.stored) for c in cells]
-                    size = plane.size
-                    at = scaled(t, start, where, size)
-                    if side.deep:
-                        for i, x in enumerate(values):
-                            t.store(x, memory.at(t, at, i * side.pitch * size), size)
-                        continue
-                    chunk = min(16 // size, side.width)
+            for planes, places in zip(self.cells, self.places, strict=True):
+                for plane, elements, place, offset in zip(side.planes, planes, places, side.offsets, strict=True):
+                    at = memory.at(t, memory.at(t, base, offset), place)
+                    # Neighbours along k are none where panels lie along the other dim.
+                    apart = side.deep and not self.gemm.natural
+                    chunk = 1 if apart else min(max(1, 16 // plane.size), side.width)
                     for first in range(0, side.width, chunk):
-                        self._row(values[first : first + chunk], memory.at(t, at, first * size), size)
+                        values = [t.get(c, plane.stored) for cells in elements[first : first + chunk] for c in cells]
+                        step = side.pitch * plane.size if apart else plane.size
+                        self._row(values, memory.at(t, at, first * step), plane.part)
 
     def _row(self, values: list[V], at: V, size: int) -> None:
         t = self.t

@@ -20,17 +20,30 @@ from .target import Target
 STEP = 16
 #: Bytes of shared memory for both buffers, so that several blocks share a processor.
 PANELS = 64 << 10
+#: Elements between rows of a panel that copies turn: eight threads' elements of 4 bytes along k, in four rows, lie in
+#: different banks.
+PADDING = 4
+#: Bytes of shared memory that a block has besides.
+RESERVED = 1 << 10
+#: Bytes that memory gives at once.
+SECTOR = 32
 #: Rows of blocks whose columns are walked before the next rows: they share what they read in the L2 cache.
 GROUP = 8
 #: Variables for the sums, by row, column and part.
 Sums = list[list[list[V]]]
 BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
 #: (least rows and columns of a tile, rows and columns of a thread), by bytes of an accumulator, best first.
-_TILES = {
+Tiles = tuple[tuple[tuple[int, int], tuple[int, int]], ...]
+_TILES: dict[int, Tiles] = {
     4: (((128, 128), (8, 8)), ((64, 64), (8, 4)), ((32, 32), (4, 4)), ((16, 16), (2, 2))),
     8: (((128, 64), (8, 4)), ((64, 64), (4, 4)), ((32, 32), (4, 4)), ((16, 16), (2, 2))),
     16: (((64, 64), (4, 4)), ((32, 32), (4, 2)), ((16, 16), (2, 2))),
 }
+#: Of products proper: with so many sums a thread, shared memory is read faster than they are added to.
+_LARGE: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
+    "f32": ((128, 128), (8, 16)), "i32": ((128, 128), (8, 16)), "u32": ((128, 128), (8, 16)),
+    "c64": ((128, 64), (8, 8)),
+}  # fmt: skip
 
 
 def _power_of_two(n: int | None) -> int:
@@ -43,8 +56,9 @@ class Simt:
     """Generates the code of one kernel."""
 
     loader: type[Loader] = Loader
-    #: Buffers for panels, and what their addresses are multiples of.
-    stages = 2
+    #: Buffers for panels where operands are copied past the registers (else 2), and what their addresses are
+    #: multiples of.
+    stages = 4
     alignment = 16
     #: Blocks that share a processor where their sums leave room.
     blocks = 2
@@ -54,6 +68,9 @@ class Simt:
     together = GROUP
     #: Instructions that the multiplication of a step may be unrolled to.
     unrolled = 4096
+    #: Whether panels lie as memory does, and whether steps are multiplied as a whole, past the end of k, too.
+    natural = False
+    padded = False
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         (self.root,) = [op for op in kernel.body.ops if op.name in ("dot", "reduce")]
@@ -75,6 +92,12 @@ class Simt:
         self.step = self._step()
         for side in (self.a, self.b):
             self._access(side)
+        #: Whether both operands are copied past the registers.
+        self.ahead = self._copies()
+        if self.ahead:
+            self._arrange()
+        else:
+            self.stages = 2
         self.t = Code(target)
         self.e = Elements(self.t, kernel, target)
 
@@ -102,8 +125,10 @@ class Simt:
 
     def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """A tile's rows and columns, and those of a thread."""
-        size = max(4, dtypes.SIZE[self.wide])
-        for tile, thread in _TILES[size]:
+        tiles = _TILES[max(4, dtypes.SIZE[self.wide])]
+        if self.root.name == "dot" and self.wide in _LARGE:
+            tiles = _LARGE[self.wide], *tiles
+        for tile, thread in tiles:
             if tile[0] <= self.block[0] and tile[1] <= self.block[1]:
                 return tile, thread
         raise NotImplementedError("a product's block must be 16 by 16 at least")
@@ -113,8 +138,7 @@ class Simt:
         for value in values:
             register = register_type(self._held(value))
             stored = "i32" if register in ("i1", "i8", "i16") else register
-            count = 2 if value.type.dtype in dtypes.COMPLEX else 1
-            planes += [Plane(value, part, register, stored) for part in range(count)]
+            planes.append(Plane(value, 2 if value.type.dtype in dtypes.COMPLEX else 1, register, stored))
         needed = [op for op in slice_of(values, self.kernel.body) if op.result.type.extents]
         return Side(values, dim, extent, extent, needed, planes)
 
@@ -124,7 +148,7 @@ class Simt:
 
     def _residents(self) -> int:
         """Blocks that share a processor, which bounds the registers of a thread."""
-        return self.blocks if dtypes.SIZE[self.wide] <= 4 else 1
+        return self.blocks if dtypes.SIZE[self.wide] <= 4 or self.wide == "c64" else 1
 
     def _step(self) -> int:
         """Elements of k in a step."""
@@ -153,6 +177,23 @@ class Simt:
             width //= 2
         side.width = width
 
+    def _copies(self) -> bool:
+        """Whether both operands can be copied to shared memory as they are."""
+        if self.root.name != "dot" or not self.target.async_copy:
+            return False
+        return all(self._plain(side) and side.planes[0].register == side.planes[0].stored for side in (self.a, self.b))
+
+    def _plain(self, side: Side) -> bool:
+        """Whether an operand lies in memory as it is multiplied."""
+        (value,) = side.values
+        return value.op is not None and value.op.name == "load_view" and value.type.dtype == self.dtype
+
+    def _arrange(self) -> None:
+        """Lay out panels that operands are copied to: along rows or columns, which copies of single elements turn."""
+        for side in (self.a, self.b):
+            side.pitch += PADDING
+            side.width = 1 if side.deep else side.width
+
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Generated:
         t, e, kernel = self.t, self.e, self.kernel
@@ -160,10 +201,15 @@ class Simt:
         self._place()
         self.panels = 0
         for side in (self.a, self.b):
-            sizes = [self.step * side.pitch * p.size for p in side.planes]
+            sizes = [self._panel(side) * p.size for p in side.planes]
             side.offsets = tuple(self.panels + sum(sizes[:i]) for i in range(len(sizes)))
             self.panels += sum(sizes)
+        if self.ahead:
+            room = self.target.shared // self._residents() - RESERVED
+            self.stages = max(2, min(self.stages, room // self.panels))
         self._threads()
+        for side in (self.a, self.b):
+            self._units(side)
         counts = [b // s for b, s in zip(self.block, (self.rows, self.columns), strict=True)]
         extents = [self._extent(d) for d in (self.m, self.n)]
         if counts == [1, 1]:
@@ -238,35 +284,68 @@ class Simt:
             self.starts[name] = i64(0) if dim.axis is None else t.bin("mul", programs[dim.axis], i64(dim.block or 1))
         self.e.place(programs, self.starts)
 
+    def _panel(self, side: Side) -> int:
+        """Elements of a side's panel."""
+        return self.step * side.pitch
+
+    def place(self, side: Side, row: V, column: V, size: int) -> V:
+        """Byte offset in a panel of an element; rows are those of memory."""
+        if side.deep:
+            row, column = column, row
+        return self._times(self.t.bin("add", self._times(row, side.pitch), column), size)
+
     def _threads(self) -> None:
-        """The thread's place in the tile: rows and columns of its elements, and what it loads in a step."""
+        """The thread's place in the tile: rows and columns of its elements."""
         t, tid = self.t, self.tid
-        tall, wide = self.rows // self.high, self.columns // self.broad
-        # A warp's threads lie in 4 by 8, so that it reads few different elements of either side.
-        lanes = min(8, wide)
-        lines = min(32 // lanes, tall)
-        field = lambda low, size: t.bin("and", t.bin("lshr", tid, i32(low.bit_length() - 1)), i32(size - 1))
-        across = t.bin("or", field(1, lanes), t.bin("mul", field(lanes * lines, wide // lanes), i32(lanes)))
-        down = field(lanes, lines)
-        far = t.bin("lshr", tid, i32((lanes * lines * (wide // lanes)).bit_length() - 1))
-        down = t.bin("or", down, t.bin("mul", far, i32(lines)))
+        #: Threads along rows and columns, whose bits of the number take turns: a warp reads few different elements of
+        #: either side, and each half of it has pairs that read the same ones.
+        left = [self.rows // self.high, self.columns // self.broad]
+        places: list[V] = [i32(0), i32(0)]
+        counts = [1, 1]
+        for number in range(self.threads.bit_length() - 1):
+            axis = (1, 0, 1, 1, 0)[number] if number < 5 else 1
+            axis = axis if left[axis] > 1 else 1 - axis
+            bit = t.bin("and", t.bin("lshr", tid, i32(number)), i32(1))
+            places[axis] = t.bin("or", places[axis], self._times(bit, counts[axis]))
+            counts[axis] *= 2
+            left[axis] //= 2
         element = max(p.size for side in (self.a, self.b) for p in side.planes)
-        self.run = [min(16 // element, n) for n in (self.high, self.broad)]
-        self.down, self.across = t.bin("mul", down, i32(self.run[0])), t.bin("mul", across, i32(self.run[1]))
-        for side in (self.a, self.b):
-            inner = side.extent if side.deep else side.extent // side.width
-            count = side.extent * self.step // side.width
-            units = []
-            for j in range(-(-count // self.threads)):
-                number = t.bin("add", tid, i32(j * self.threads)) if j else tid
-                if count < self.threads:
-                    number = t.bin("and", tid, i32(count - 1))
-                low = t.bin("and", number, i32(inner - 1))
-                up = t.bin("lshr", number, i32(inner.bit_length() - 1))
-                low, up = (low, self._times(up, side.width)) if side.deep else (self._times(low, side.width), up)
-                units.append((t.cast("zext", low, "i64"), t.cast("zext", up, "i64")))
-            side.units = tuple(units)
-            side.spare = t.cmp("ult", tid, i32(count)) if count < self.threads else None
+        self.run = [min(max(1, 16 // element), n) for n in (self.high, self.broad)]
+        self.down, self.across = (self._times(place, run) for place, run in zip(places, self.run, strict=True))
+
+    def _units(self, side: Side) -> None:
+        """What each thread loads in a step: neighbours load neighbours, or store them."""
+        t, tid = self.t, self.tid
+        lines, depths = (side.extent, self.step // side.width) if side.deep else (side.extent // side.width, self.step)
+        if side.deep and self.ahead and not self.natural:
+            near = min(depths, SECTOR // side.planes[0].size)
+            order = ((1, near, 1), (0, lines, 1), (1, depths // near, near))
+        elif side.deep and not self.natural:
+            order = ((0, lines, 1), (1, depths, side.width))
+        elif side.deep:
+            order = ((1, depths, side.width), (0, lines, 1))
+        else:
+            order = ((0, lines, side.width), (1, depths, 1))
+        count = lines * depths
+        here: list[V] = [i32(0), i32(0)]
+        step = 1
+        for axis, extent, scale in order:
+            part = t.bin("and", t.bin("lshr", tid, i32(step.bit_length() - 1)), i32(extent - 1))
+            here[axis] = t.bin("or", here[axis], self._times(part, scale))
+            step *= extent
+        shifts = []
+        for rest in range(0, count, self.threads):
+            shift = [0, 0]
+            for axis, extent, scale in order:
+                rest, field = divmod(rest, extent)
+                shift[axis] += field * scale
+            shifts.append((shift[0], shift[1]))
+        side.shifts = tuple(shifts)
+        side.units = tuple(
+            (t.cast("zext", t.bin("add", here[0], i32(x)), "i64"), t.cast("zext", t.bin("add", here[1], i32(y)), "i64"))
+            for x, y in shifts
+        )
+        side.spare = t.cmp("ult", tid, i32(count)) if count < self.threads else None
 
     def _times(self, x: V, n: int) -> V:
         return x if n == 1 else self.t.bin("mul", x, i32(n))
@@ -295,6 +374,9 @@ class Simt:
 
         The last step is by itself, with all registers to it: a product with few elements of k is nothing else.
         """
+        if self.ahead:
+            self._walk_ahead(sums, loaders, depth)
+            return
         t = self.t
         some = t.cmp("sgt", depth, i64(0))
         with t.if_(some):
@@ -314,9 +396,38 @@ class Simt:
             last = t.bin("and", t.bin("sub", depth, i64(1)), i64(-self.step))
             self._take(sums, self.buffer(number(last)), t.bin("sub", depth, last))
 
+    def _walk_ahead(self, sums: Sums, loaders: Sequence[Loader], depth: V) -> None:
+        """Walk k: multiply one step's panels while later steps' are copied."""
+        t = self.t
+        early, step = self.stages - 1, self.step
+        self._declare_copies()
+        for number in range(early):
+            self._copy(loaders, depth, i64(number * step), i64(number))
+        with t.for_(depth, step) as k:
+            number = t.bin("lshr", k, i64(step.bit_length() - 1))
+            t.line(f"call void @llvm.nvvm.cp.async.wait.group(i32 {early - 1})")
+            t.line(BARRIER)
+            self._copy(loaders, depth, t.bin("add", k, i64(early * step)), t.bin("add", number, i64(early)))
+            self._multiply(sums, self.buffer(number), None)
+
+    def _declare_copies(self) -> None:
+        for name, operands in (("commit.group", []), ("wait.group", ["i32"])):
+            self.t.declare(f"llvm.nvvm.cp.async.{name}", "void", operands)
+
+    def _copy(self, loaders: Sequence[Loader], depth: V, first: V, number: V) -> None:
+        """Begin to copy the panels of step `number`, from `first` on in k, if there is one."""
+        t = self.t
+        with t.if_(t.cmp("slt", first, depth)):
+            for loader in loaders:
+                loader.copy(first, depth, number)
+        t.line("call void @llvm.nvvm.cp.async.commit.group()")
+
     def _take(self, sums: Sums, here: V, left: V) -> None:
         """Multiply a step's panels, of which the last one is shorter."""
         t = self.t
+        if self.padded:
+            self._multiply(sums, here, None)
+            return
         with t.if_else(t.cmp("sge", left, i64(self.step))) as turn:
             self._multiply(sums, here, None)
             next(turn)
@@ -325,8 +436,8 @@ class Simt:
     def buffer(self, number: V) -> V:
         """The address of a step's panels."""
         t = self.t
-        turn = t.bin("urem", number, i64(self.stages))
-        return memory.at(t, V("@shared", SHARED), t.bin("mul", turn, i64(self.panels)))
+        turn = t.bin("urem", t.cast("trunc", number, "i32"), i32(self.stages))
+        return memory.at(t, V("@shared", SHARED), t.cast("zext", t.bin("mul", turn, i32(self.panels)), "i64"))
 
     def _sums(self) -> Sums:
         """Variables for the sums, by row, column and part."""
@@ -378,15 +489,15 @@ class Simt:
     def _products(self, sums: Sums, starts: list[list[V]], k: V | None, count: int) -> None:
         t = self.t
         values = [[[t.get(c, self._sum_type(i)) for i, c in enumerate(cells)] for cells in row] for row in sums]
+        sides = ((self.a, starts[0], self.high), (self.b, starts[1], self.broad))
+        fetch = lambda step: [self._fragments(*side[:2], k, step, side[2], axis) for axis, side in enumerate(sides)]
+        following = fetch(0)
         for step in range(count):
-            sides = [
-                self._fragments(side, start, k, step, n, axis)
-                for axis, (side, start, n) in enumerate(
-                    ((self.a, starts[0], self.high), (self.b, starts[1], self.broad))
-                )
-            ]
-            for i, a in enumerate(sides[0]):
-                for j, b in enumerate(sides[1]):
+            first, second = following
+            if step + 1 < count:
+                following = fetch(step + 1)
+            for i, a in enumerate(first):
+                for j, b in enumerate(second):
                     values[i][j] = self._add(values[i][j], a, b)
         for row, new in zip(sums, values, strict=True):
             for cells, xs in zip(row, new, strict=True):
@@ -398,7 +509,7 @@ class Simt:
         return "i32" if ty in ("i1", "i8", "i16") else ty
 
     def _fragments(self, side: Side, starts: list[V], k: V | None, step: int, count: int, axis: int) -> list[list[V]]:
-        """A thread's elements of a side at one element of k: for each row or column, the planes."""
+        """A thread's elements of a side at one element of k: for each row or column, the planes' parts."""
         t, run = self.t, self.run[axis]
         found: list[list[V]] = [[] for _ in range(count)]
         for plane, start in zip(side.planes, starts, strict=True):
@@ -407,10 +518,18 @@ class Simt:
                 at = scaled(t, at, k, side.pitch * plane.size)
             for first in range(0, count, run):
                 nbytes = (step * side.pitch + self._offset(first, axis)) * plane.size
-                loaded = t.load(memory.at(t, at, nbytes), vector(plane.stored, run if run > 1 else 0), run * plane.size)
+                loaded = self._load(memory.at(t, at, nbytes), plane, run)
                 for i in range(run):
-                    found[first + i].append(t.extract(loaded, i) if run > 1 else loaded)
+                    found[first + i] += loaded[i * plane.parts : (i + 1) * plane.parts]
         return found
+
+    def _load(self, at: V, plane: Plane, count: int) -> list[V]:
+        """The parts of neighbours in shared memory."""
+        t, total = self.t, count * plane.parts
+        if total == 1:
+            return [t.load(at, plane.stored, plane.part)]
+        loaded = t.load(at, vector(plane.stored, total), total * plane.part)
+        return [t.extract(loaded, i) for i in range(total)]
 
     def _add(self, total: list[V], a: list[V], b: list[V]) -> list[V]:
         """Sums with one more product."""
@@ -437,13 +556,10 @@ class Simt:
         *before, last = self.inner
         with e.scope():
             for side, held in ((self.a, a), (self.b, b)):
-                for value in side.values:
-                    pieces = [
-                        t.cast("trunc", x, p.register)
-                        for p, x in zip(side.planes, held, strict=True)
-                        if p.value is value
-                    ]
-                    e.define(value, join(pieces), where)
+                rest = iter(held)
+                for plane in side.planes:
+                    pieces = [t.cast("trunc", next(rest), plane.register) for _ in range(plane.parts)]
+                    e.define(plane.value, join(pieces), where)
             e.excess = True
             e.run(before, where)
             kind = ops.TABLE[self.root.attrs["kind"]].combine

@@ -60,9 +60,8 @@ class Wgmma(Mma):
         self.run = [1, 2]
         self.down = t.bin("add", t.bin("shl", t.bin("lshr", tid, i32(5)), i32(4)), t.bin("lshr", lane, i32(2)))
         self.across = t.bin("shl", t.bin("and", lane, i32(3)), i32(1))
-        self._units()
 
-    def place(self, side: Side, row: V, column: V) -> V:
+    def place(self, side: Side, row: V, column: V, size: int = 2) -> V:
         if side.deep:
             return super().place(side, row, column)
         t = self.t

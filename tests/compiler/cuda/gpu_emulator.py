@@ -500,8 +500,9 @@ class Emulator:
             self._store(np.stack(values, 1), address + _beyond(asm[2]), space, active)
         else:
             if found := re.search(r"cp\.async\.c[ag]\.shared\.global\.(\d+)", line):
-                to, source, count = (self.typed(x)[0] for x in _split(line[line.index("(") + 1 : -1]))
-                copied = gpu_warps.copied(self, source, int(found[1]) // 4, count, mask)
+                to, source, *count = (self.typed(x)[0] for x in _split(line[line.index("(") + 1 : -1]))
+                nbytes = count[0] if count else np.full(self.count, int(found[1]))
+                copied = gpu_warps.copied(self, source, int(found[1]) // 4, nbytes, mask)
                 if self.late:
                     self.copies.append((copied, to, mask))
                 else:
@@ -532,8 +533,8 @@ class Emulator:
     def _call(self, rhs: str, mask: np.ndarray) -> Any:
         if "wgmma" in rhs and (asm := _ASM.match(rhs)):
             return gpu_warps.wgmma(self, asm[2], [self.typed(a)[0] for a in _split(asm[4])], mask)
-        if "m16n8k8" in rhs and (asm := _ASM.match(rhs)):
-            return gpu_warps.multiply_doubles([self.typed(a)[0] for a in _split(asm[4])])
+        if ".f64.f64" in rhs and (asm := _ASM.match(rhs)):
+            return gpu_warps.multiply_doubles(asm[2], [self.typed(a)[0] for a in _split(asm[4])])
         if asm := _ASM.match(rhs):
             if not asm[2]:
                 return self.typed(asm[4])[0]

@@ -111,17 +111,20 @@ def _panel(e: Emulator, block: int, descriptor: int, lines: int, across: bool, k
     return _halves(bits.reshape(-1, 2), kind == "bf16").reshape(lines, 16)
 
 
-def multiply_doubles(args: list[np.ndarray]) -> list[np.ndarray]:
-    """mma.m16n8k8 of f64."""
+def multiply_doubles(text: str, args: list[np.ndarray]) -> list[np.ndarray]:
+    """mma of f64: 8 or 16 rows times 8 columns."""
+    shape = re.search(r"m(\d+)n8k(\d+)", text)
+    assert shape is not None
+    rows, depth = map(int, shape.groups())
     lane = np.arange(32)
     row, column = lane // 4, lane % 4
     warps = len(args[0]) // 32
-    a, b = np.zeros((warps, 16, 8)), np.zeros((warps, 8, 8))
-    for i, x in enumerate(args[:6]):
-        y = x.reshape(-1, 32)
-        if i < 4:
-            a[:, row + i % 2 * 8, column + i // 2 * 4] = y
-        else:
-            b[:, column + (i - 4) * 4, row] = y
+    a, b = np.zeros((warps, rows, depth)), np.zeros((warps, depth, 8))
+    halves, count = rows // 8, rows * depth // 32
+    for i, x in enumerate(args[:count]):
+        a[:, row + i % halves * 8, column + i // halves * 4] = x.reshape(-1, 32)
+    for i, x in enumerate(args[count : count + depth // 4]):
+        b[:, column + i * 4, row] = x.reshape(-1, 32)
     product = a @ b
-    return [x + product[:, row + i // 2 * 8, column * 2 + i % 2].reshape(-1) for i, x in enumerate(args[6:])]
+    sums = args[count + depth // 4 :]
+    return [x + product[:, row + i // 2 * 8, column * 2 + i % 2].reshape(-1) for i, x in enumerate(sums)]
