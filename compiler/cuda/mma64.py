@@ -1,8 +1,7 @@
 """The schedule of products of f64 and complex128 that multiplies in tensor cores, a warp at a time; see gemm.py.
 
-Panels lie as memory does.  A thread reads 16 bytes at a time: two neighbours, or one complex number.  So that it needs
-no others, an instruction's elements of k are not neighbours but those that its threads have, alike in both operands;
-and where memory lies along rows or columns, the same holds for these.
+Panels lie as memory does.  A thread reads 8 bytes at a time, since an instruction takes a thread's elements of its rows
+and of k in such an order of registers that no neighbours in memory are neighbours there.
 """
 
 from __future__ import annotations
@@ -15,19 +14,17 @@ from .panels import Side
 from .simt import Simt, Sums
 from .target import Target
 
-#: Elements of k in a step, and of those that a thread reads a part of at once.
+#: Elements of k in a step and in one instruction.
 STEP, DEPTH = 16, 16
-#: A thread's elements at its places in k, in parts.
-Fragment = list[list[V]]
 #: (least rows and columns of a tile, rows and columns of a warp), best first.
 _TILES = {
     "f64": (((128, 128), (64, 32)), ((64, 64), (32, 32)), ((32, 32), (16, 16)), ((16, 16), (16, 16))),
     "c128": (((128, 64), (32, 32)), ((64, 64), (32, 32)), ((32, 32), (16, 16)), ((16, 16), (16, 16))),
 }
-#: Elements between rows of k in a panel: with them, four threads' rows lie in different banks.
-PADDING = 2
-#: Bytes that a thread reads at once.
-PIECE = 16
+#: Elements between rows of a panel: with them, four rows' elements lie in different banks.
+PADDING = 4
+#: A thread's elements of k, in parts.
+Fragment = list[list[V]]
 
 
 class Mma64(Simt):
@@ -60,29 +57,19 @@ class Mma64(Simt):
     def _step(self) -> int:
         return STEP
 
-    def _side(self, values: tuple[ir.Value, ...], dim: str, extent: int) -> Side:
-        side = super()._side(values, dim, extent)
-        side.pitch += PADDING
-        return side
-
     def _arrange(self) -> None:
         """Panels lie as memory does, whether they are copied or not."""
 
     # -- places -------------------------------------------------------------------------------------------------------
+    def _pitch(self, side: Side) -> int:
+        return (self.step if side.deep else side.extent) + PADDING
+
     def _panel(self, side: Side) -> int:
-        return side.extent * self.step if side.deep else super()._panel(side)
+        return (side.extent if side.deep else self.step) * self._pitch(side)
 
     def place(self, side: Side, row: V, column: V, size: int) -> V:
-        """Byte offset in a panel of an element; rows are those of memory.
-
-        Halves of 128 bytes change places in odd rows along k, so that four threads' pieces of two rows do not meet.
-        """
-        if not side.deep:
-            return super().place(side, row, column, size)
         t = self.t
-        start = t.bin("mul", row, i32(self.step * size))
-        turn = t.bin("shl", t.bin("and", row, i32(1)), i32(6))
-        return t.bin("add", start, t.bin("xor", t.bin("mul", column, i32(size)), turn))
+        return t.bin("mul", t.bin("add", t.bin("mul", row, i32(self._pitch(side))), column), i32(size))
 
     def _threads(self) -> None:
         t, tid = self.t, self.tid
@@ -90,83 +77,61 @@ class Mma64(Simt):
         broad = self.columns // self.warp[1]
         down = t.bin("mul", t.bin("lshr", number, i32(broad.bit_length() - 1)), i32(self.warp[0]))
         across = t.bin("mul", t.bin("and", number, i32(broad - 1)), i32(self.warp[1]))
-        line, depth = t.bin("lshr", lane, i32(2)), t.bin("and", lane, i32(3))
-        size = dtypes.SIZE[self.dtype]
-        #: Elements that a thread reads at once.
-        self.near = PIECE // size
-        #: Of each side, whether a thread reads neighbouring rows or columns, and where its elements of panels begin:
-        #: of even and odd pieces of k.
-        self.paired = [not side.deep and self.near > 1 for side in (self.a, self.b)]
-        self.corners: list[list[V]] = []
-        for side, first, paired in zip((self.a, self.b), (down, across), self.paired, strict=True):
-            mine = t.bin("add", first, self._times(line, 2 if paired else 1))
-            k = t.bin("mul", depth, i32(self.near))
-            if side.deep:
-                start = self.place(side, mine, k, size)
-                turned = t.bin("xor", start, i32(64))
-                self.corners.append([start, t.bin("sub", turned, i32(64))])
-            else:
-                self.corners.append([self.place(side, k, mine, size)] * 2)
-        self.run = [2 if self.paired[0] else 1, 4 if self.paired[1] else 2]
-        self.down = t.bin("add", down, self._times(line, self.run[0]))
-        self.across = t.bin("add", across, self._times(depth, self.run[1]))
+        line, k = t.bin("lshr", lane, i32(2)), t.bin("and", lane, i32(3))
+        #: Where a thread's elements of the panels begin: one of eight rows or columns, one of four elements of k.
+        self.corners = []
+        for side, first in ((self.a, down), (self.b, across)):
+            mine = t.bin("add", first, line)
+            self.corners.append(self.place(side, *((mine, k) if side.deep else (k, mine)), side.planes[0].size))
+        self.run = [1, 2]
+        self.down, self.across = t.bin("add", down, line), t.bin("add", across, self._times(k, 2))
 
     def _offset(self, index: int, axis: int) -> int:
-        run = self.run[axis]
-        return index // run * 8 * (2 if self.paired[axis] else 1) + index % run
+        return index * 8 if axis == 0 else index // 2 * 8 + index % 2
 
     # -- the inner loop -----------------------------------------------------------------------------------------------
     def _multiply(self, sums: Sums, here: V, steps: V | None) -> None:
         t = self.t
         values = [[[t.get(c, "double") for c in cells] for cells in row] for row in sums]
         bases = [
-            [memory.at(t, memory.at(t, here, side.offsets[0]), start) for start in corners]
-            for side, corners in zip((self.a, self.b), self.corners, strict=True)
+            memory.at(t, memory.at(t, here, side.offsets[0]), corner)
+            for side, corner in zip((self.a, self.b), self.corners, strict=True)
         ]
         for k in range(0, self.step, DEPTH):
-            b = self._fetch(1, bases[1], k, range(self.warp[1] // 8))
-            for first in range(0, self.warp[0] // 8, 2):
-                self._add_rows(values, first, self._fetch(0, bases[0], k, range(first, first + 2)), b)
+            b = [self._fetch(self.b, bases[1], line, k) for line in range(0, self.warp[1], 8)]
+            for first in range(0, self.warp[0], 16):
+                a = [self._fetch(self.a, bases[0], line, k) for line in (first, first + 8)]
+                self._add_rows(values, first // 8, a, b)
         for row, new in zip(sums, values, strict=True):
             for cells, xs in zip(row, new, strict=True):
                 for cell, x in zip(cells, xs, strict=True):
                     t.set(cell, x)
 
-    def _fetch(self, axis: int, bases: list[V], k: int, groups: range) -> list[Fragment]:
-        """A thread's elements of groups of eight rows or columns, at its elements of k from `k` on."""
-        t, side, near = self.t, (self.a, self.b)[axis], self.near
+    def _fetch(self, side: Side, base: V, line: int, first: int) -> Fragment:
+        """A thread's elements of eight rows or columns, at its elements of k from `first` on."""
         (plane,) = side.planes
-        found: list[Fragment] = [[[] for _ in range(DEPTH // 4)] for _ in groups]
-        load = lambda base, offset: self._load(memory.at(t, base, offset), plane, near)
-        for place in range(0, len(groups), 2 if self.paired[axis] else 1):
-            line = 8 * groups[place]
-            for i in range(0, DEPTH // 4, near if side.deep else 1):
-                piece, more = divmod(i, near)
-                if side.deep:
-                    parts = load(bases[piece % 2], (line * self.step + k) * plane.size + 4 * PIECE * piece)
-                    for n in range(near):
-                        found[place][i + n] = parts[n * plane.parts : (n + 1) * plane.parts]
-                    continue
-                parts = load(bases[0], ((k + 4 * near * piece + more) * side.pitch + line) * plane.size)
-                for n in range(near):
-                    found[place + n][i] = parts[n * plane.parts : (n + 1) * plane.parts]
+        pitch = self._pitch(side)
+        found = []
+        for k in range(first, first + DEPTH, 4):
+            offset = (line * pitch + k if side.deep else k * pitch + line) * plane.size
+            found.append([
+                self.t.load(memory.at(self.t, base, offset + part * plane.part), "double", 8)
+                for part in range(plane.parts)
+            ])  # fmt: skip
         return found
 
     def _add_rows(self, values: list[list[list[V]]], first: int, a: list[Fragment], b: list[Fragment]) -> None:
         """Add products of sixteen rows."""
-        part = lambda fragment, n: [x[n] for x in fragment]
-        passes = [([part(x, 0) for x in a], 0, 0)]
+        rows = [[[x[n] for x in half] for half in a] for n in range(len(a[0][0]))]
+        #: Parts of a, of b and of the sums.
+        passes = [(rows[0], 0, 0)]
         if self.dtype in dtypes.COMPLEX:
-            imaginary = [part(x, 1) for x in a]
-            negated = [[self.t.fneg(x) for x in xs] for xs in imaginary]
-            passes = [(passes[0][0], 0, 0), (passes[0][0], 1, 1), (negated, 1, 0), (imaginary, 0, 1)]
-        for rows, which, total in passes:
+            negated = [[self.t.fneg(x) for x in half] for half in rows[1]]
+            passes = [(rows[0], 0, 0), (rows[0], 1, 1), (rows[1], 0, 1), (negated, 1, 0)]
+        for own, part, total in passes:
             for j, columns in enumerate(b):
-                places = [
-                    (first + half, 4 * (j // 2) + 2 * c + j % 2 if self.paired[1] else 2 * j + c)
-                    for half in range(2) for c in range(2)
-                ]  # fmt: skip
-                new = self._product(rows, part(columns, which), [values[r][c][total] for r, c in places])
+                places = [(first + half, 2 * j + c) for half in range(2) for c in range(2)]
+                new = self._product(own, [x[part] for x in columns], [values[r][c][total] for r, c in places])
                 for (r, c), x in zip(places, new, strict=True):
                     values[r][c][total] = x
 
