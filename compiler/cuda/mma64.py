@@ -78,11 +78,18 @@ class Mma64(Simt):
         down = t.bin("mul", t.bin("lshr", number, i32(broad.bit_length() - 1)), i32(self.warp[0]))
         across = t.bin("mul", t.bin("and", number, i32(broad - 1)), i32(self.warp[1]))
         line, k = t.bin("lshr", lane, i32(2)), t.bin("and", lane, i32(3))
-        #: Where a thread's elements of the panels begin: one of eight rows or columns, one of four elements of k.
-        self.corners = []
+        #: Where a thread's elements of the panels begin, in parts: one of eight rows or columns, one of four elements
+        #: of k.
+        self.corners: list[list[V]] = []
         for side, first in ((self.a, down), (self.b, across)):
             mine = t.bin("add", first, line)
-            self.corners.append(self.place(side, *((mine, k) if side.deep else (k, mine)), side.planes[0].size))
+            (plane,) = side.planes
+            start = self.place(side, *((mine, k) if side.deep else (k, mine)), plane.size)
+            self.corners.append([start])
+            if plane.parts > 1:
+                # Assemblers may not see that parts are neighbours: they would read both at once, and then move them.
+                hidden = t.op(f'call i32 asm "", "=r,0"({start})', "i32")
+                self.corners[-1].append(t.bin("xor", hidden, i32(plane.part)))
         self.run = [1, 2]
         self.down, self.across = t.bin("add", down, line), t.bin("add", across, self._times(k, 2))
 
@@ -94,8 +101,8 @@ class Mma64(Simt):
         t = self.t
         values = [[[t.get(c, "double") for c in cells] for cells in row] for row in sums]
         bases = [
-            memory.at(t, memory.at(t, here, side.offsets[0]), corner)
-            for side, corner in zip((self.a, self.b), self.corners, strict=True)
+            [memory.at(t, memory.at(t, here, side.offsets[0]), corner) for corner in corners]
+            for side, corners in zip((self.a, self.b), self.corners, strict=True)
         ]
         for k in range(0, self.step, DEPTH):
             b = [self._fetch(self.b, bases[1], line, k) for line in range(0, self.warp[1], 8)]
@@ -107,17 +114,14 @@ class Mma64(Simt):
                 for cell, x in zip(cells, xs, strict=True):
                     t.set(cell, x)
 
-    def _fetch(self, side: Side, base: V, line: int, first: int) -> Fragment:
+    def _fetch(self, side: Side, bases: list[V], line: int, first: int) -> Fragment:
         """A thread's elements of eight rows or columns, at its elements of k from `first` on."""
         (plane,) = side.planes
         pitch = self._pitch(side)
         found = []
         for k in range(first, first + DEPTH, 4):
             offset = (line * pitch + k if side.deep else k * pitch + line) * plane.size
-            found.append([
-                self.t.load(memory.at(self.t, base, offset + part * plane.part), "double", 8)
-                for part in range(plane.parts)
-            ])  # fmt: skip
+            found.append([self.t.load(memory.at(self.t, base, offset), "double", 8) for base in bases])
         return found
 
     def _add_rows(self, values: list[list[list[V]]], first: int, a: list[Fragment], b: list[Fragment]) -> None:
