@@ -62,6 +62,7 @@ GPU_SCAN_COLUMNS = 8
 ATOMIC = frozenset(map(np.dtype, ("int32", "uint32", "int64", "uint64")))
 #: GPU: sides of a product's tile, largest first.
 GPU_PRODUCT = (128, 64, 32, 16)
+GPU_COMPLEX_COLUMNS = 64
 #: GPU: tiles of products whose processors each take several, in tensor cores, and the time of a step of 64 along k,
 #: relative to that of beginning and ending a tile.
 GPU_WIDE_PRODUCT = {(128, 256): 0.41, (128, 128): 0.21, (128, 64): 0.13}
@@ -299,7 +300,10 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
     for side in GPU_PRODUCT:
         if batches * prod(-(-s // side) for s in sizes) >= processors:
             break
-    return {a: side if a is not k else None for a in (m, k, n) if a is not None}
+    # Complex sums are two registers or four.
+    columns = min(side, GPU_COMPLEX_COLUMNS) if product is not None and product.dtype.kind == "c" else side
+    tile = zip((m, k, n), (side, None, columns), strict=True)
+    return {axis: size for axis, size in tile if axis is not None}
 
 
 def in_boxes(space: Space) -> bool:

@@ -7,16 +7,13 @@ are copied there past the registers, several steps ahead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from .. import ir
 from ..llvm.convert import to_memory
 from ..llvm.text import V, vector
 from . import memory
-from .elements import scaled
-from .memory import GLOBAL, SHARED, i32, i64
+from .memory import i32
 from .panels import Loader, Plane, Side
-from .simt import BARRIER, Simt, Sums
+from .simt import Simt, Sums
 from .target import Target
 
 #: Elements of k in a step and in one instruction.

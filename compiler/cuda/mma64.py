@@ -46,9 +46,10 @@ class Mma64(Simt):
         self.shape = (16, 16) if target.sm >= 90 else (8, 4)
 
     def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        for tile, self.warp in _TILES[self.dtype]:
+        for tile, warp in _TILES[self.dtype]:
             if tile[0] <= self.block[0] and tile[1] <= self.block[1]:
-                return tile, (self.warp[0] // 8, self.warp[1] // 4)
+                self.warp = warp
+                return tile, (warp[0] // 8, warp[1] // 4)
         raise NotImplementedError("a product's block must be 16 by 16 at least")
 
     def _residents(self) -> int:
@@ -148,7 +149,9 @@ class Mma64(Simt):
                 halves = range(half, half + rows // 8)
                 steps = range(k, k + depth // 4)
                 own = slice(2 * half, 2 * half + rows // 4)
-                sums[own] = self._instruction([a[h][i] for i in steps for h in halves], [b[i] for i in steps], sums[own])
+                sums[own] = self._instruction(
+                    [a[h][i] for i in steps for h in halves], [b[i] for i in steps], sums[own]
+                )
         return sums
 
     def _instruction(self, a: list[V], b: list[V], sums: list[V]) -> list[V]:

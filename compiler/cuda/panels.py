@@ -147,9 +147,8 @@ class Loader:
                     at = memory.at(t, at, t.bin("mul", stride, i64(count)))
             to = memory.at(t, base, place[0])
             if left is not None:
-                inside = t.bin(
-                    "and", t.cmp("slt", i64(line), self.left), t.cmp("slt", t.bin("add", side.units[0][1], i64(up)), left)
-                )
+                deep = t.bin("add", side.units[0][1], i64(up))
+                inside = t.bin("and", t.cmp("slt", i64(line), self.left), t.cmp("slt", deep, left))
                 count = t.select(inside, i32(piece), i32(0))
             for first in range(0, side.width * size, piece):
                 here, there = memory.at(t, to, first), memory.at(t, at, first)

@@ -46,6 +46,11 @@ _LARGE: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
 }  # fmt: skip
 
 
+#: The axes that the bits of a warp's lanes count along: it reads few different elements of either side, and in each
+#: half of it pairs of lanes read the same ones.
+_LANES = (1, 0, 1, 1, 0)
+
+
 def _power_of_two(n: int | None) -> int:
     if not n or n & (n - 1):
         raise NotImplementedError("a product's block must be a power of two")
@@ -67,7 +72,7 @@ class Simt:
     #: Rows of tiles that are walked together.
     together = GROUP
     #: Instructions that the multiplication of a step may be unrolled to.
-    unrolled = 4096
+    unrolled = 1024
     #: Whether panels lie as memory does, and whether steps are multiplied as a whole, past the end of k, too.
     natural = False
     padded = False
@@ -297,13 +302,11 @@ class Simt:
     def _threads(self) -> None:
         """The thread's place in the tile: rows and columns of its elements."""
         t, tid = self.t, self.tid
-        #: Threads along rows and columns, whose bits of the number take turns: a warp reads few different elements of
-        #: either side, and each half of it has pairs that read the same ones.
         left = [self.rows // self.high, self.columns // self.broad]
         places: list[V] = [i32(0), i32(0)]
         counts = [1, 1]
         for number in range(self.threads.bit_length() - 1):
-            axis = (1, 0, 1, 1, 0)[number] if number < 5 else 1
+            axis = _LANES[number] if number < len(_LANES) else 1
             axis = axis if left[axis] > 1 else 1 - axis
             bit = t.bin("and", t.bin("lshr", tid, i32(number)), i32(1))
             places[axis] = t.bin("or", places[axis], self._times(bit, counts[axis]))
@@ -401,14 +404,15 @@ class Simt:
         t = self.t
         early, step = self.stages - 1, self.step
         self._declare_copies()
-        for number in range(early):
-            self._copy(loaders, depth, i64(number * step), i64(number))
+        number = lambda k: t.bin("lshr", k, i64(step.bit_length() - 1))
+        with t.for_(i64(early * step), step) as k:
+            self._copy(loaders, depth, k, number(k))
         with t.for_(depth, step) as k:
-            number = t.bin("lshr", k, i64(step.bit_length() - 1))
             t.line(f"call void @llvm.nvvm.cp.async.wait.group(i32 {early - 1})")
             t.line(BARRIER)
-            self._copy(loaders, depth, t.bin("add", k, i64(early * step)), t.bin("add", number, i64(early)))
-            self._multiply(sums, self.buffer(number), None)
+            following = t.bin("add", k, i64(early * step))
+            self._copy(loaders, depth, following, number(following))
+            self._multiply(sums, self.buffer(number(k)), None)
 
     def _declare_copies(self) -> None:
         for name, operands in (("commit.group", []), ("wait.group", ["i32"])):

@@ -43,6 +43,9 @@ def test_values(name):
         ("dense bf16", "wgmma"),
         ("product bf16 strided", "mma.m16n8k16"),
         ("product f16", "mma.m16n8k16"),
+        ("product f64", "m16n8k16.row.col.f64"),
+        ("product c128", "m16n8k16.row.col.f64"),
+        ("product f32", "cp.async.ca"),
     ],
 )
 def test_tensor_cores_are_used(name, instruction):
@@ -52,6 +55,12 @@ def test_tensor_cores_are_used(name, instruction):
 @pytest.mark.parametrize("name", ["product f16", "product bf16 whole", "product bf16 transposed", "fused bf16"])
 def test_values_without_tensor_cores(name):
     check(gpu_products.CASES[name](), OLD)
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 6)])
+@pytest.mark.parametrize("name", ["product f64 long", "product f64 b copied 2", "product c128 whole", "product c64"])
+def test_values_before_hopper(name, capability):
+    check(gpu_products.CASES[name](), cuda.make_target(capability))
 
 
 @pytest.mark.skipif(tools.ptxas() is None, reason="needs ptxas")
