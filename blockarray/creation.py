@@ -365,7 +365,9 @@ def arange(
     first, second = (np.asarray(x).astype(to).astype(wide)[()] for x in (start, start + step))
     with np.errstate(over="ignore"):
         delta = second - first
-    result = Array(cast(iota(n, target), wide)) * Array(scalar(delta, wide))
+    result = Array(cast(iota(n, target), wide))
+    if delta != 1 or wide.kind in "fc":
+        result = result * Array(scalar(delta, wide))
     if first != 0 or wide.kind in "fc":
         result = Array(scalar(first, wide)) + result
     return cast_to(result, to)

@@ -483,7 +483,8 @@ class Lowering:
             else:
                 name = "floor_divide" if isinstance(atom, Quotient) else "remainder"
                 x = self._op(name, self._index(atom.index), self._coefficient(atom.divisor))
-            total = self._op("add", total, self._op("multiply", x, self._coefficient(c)))
+            x = x if c == 1 else self._op("multiply", x, self._coefficient(c))
+            total = x if total is self.b.const(0) else self._op("add", total, x)
         return total
 
     def _wrapped(self, atom: Gathered) -> Value:

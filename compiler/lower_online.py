@@ -13,9 +13,9 @@ One program has a block of rows (queries) and all features of the result.  It wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from .online import (
     terms,
     wide,
 )  # fmt: skip
+from .regions import FALSE, Bound, Mask, Regions
 from .schedule import bucket
 
 #: Rows of a program, and keys that it takes at a time.
@@ -65,6 +66,8 @@ class _Blocks:
     lower: Value
     upper: Value
     cut: bool
+    #: Values that do not depend on the position in these blocks.
+    known: Mapping[tuple[Expr, At], Term] = field(default_factory=dict)
 
 
 class _Online(Lowering):
@@ -195,15 +198,81 @@ class _Online(Lowering):
         return (rows, columns) if isinstance(term, Product) else (rows,)
 
     def _walk(self) -> list[_Blocks]:
-        """The loops, one after the other."""
-        b, n = self.b, self.keys.size
-        zero, step = b.const(0), b.const(self.block)
-        if n % self.block == 0:
-            return [_Blocks(zero, self.length, False)]
-        if n < self.block:
-            return [_Blocks(zero, self.length, True)]
-        whole = b.op("multiply", b.op("floor_divide", self.length, step), step)
-        return [_Blocks(zero, whole, False), _Blocks(whole, self.length, True)]
+        """The loops, one after the other: over whole blocks in which all masks are open, then over the others."""
+        b = self.b
+        masks = self._masks()
+        cut = self.keys.size % self.block != 0
+        lower, upper = self._limits(masks)
+        inner = [m for m in masks if all(r.axes.get(self.keys, 0) == -1 and self._steps(r) for r in m.region.bounds)]
+        if not inner and not cut:
+            return [_Blocks(lower, upper, False)]
+        if not inner and self.keys.size < self.block:
+            return [_Blocks(lower, upper, True)]
+        end = self._least([upper, *[self._limit(r, False) for m in inner for r in m.region.bounds]])
+        end = self._floored(b.op("maximum", end, b.const(0)) if inner else end)
+        after = b.op("maximum", end, lower) if lower is not b.const(0) else end
+        opened = {(m.node, m.at): m.region.inside for m in inner}
+        for term in opened.values():
+            self._term(term)
+        return [_Blocks(lower, end, False, opened), _Blocks(after, upper, cut)]
+
+    def _masks(self) -> list[Mask]:
+        if not isinstance(self.scores, Read):
+            return []
+        regions = Regions(lambda node, at: edges(self.group, node, at), self.forms, self.group.nodes, self.keys)
+        return regions.masks(self.scores.node, self.scores.at)
+
+    def _limits(self, masks: list[Mask]) -> tuple[Value, Value]:
+        """The first block, and the key behind the last one, that the scores of some row are not all closed for."""
+        b = self.b
+        lower, upper = b.const(0), self.length
+        for mask in masks:
+            bounds = [r for r in mask.region.bounds if abs(r.axes.get(self.keys, 0)) == 1 and self._steps(r)]
+            if mask.closed == FALSE or not bounds:
+                continue
+            closed = self._term(mask.closed)
+            for r in bounds:
+                limit = self._limit(r, True)
+                if r.axes[self.keys] < 0:
+                    upper = b.op("minimum", upper, self._op("where", closed, limit, self.length))
+                else:
+                    lower = b.op("maximum", lower, self._op("where", closed, limit, b.const(0)))
+        return lower if lower is b.const(0) else self._floored(lower), upper
+
+    def _least(self, xs: list[Value]) -> Value:
+        least = xs[0]
+        for x in xs[1:]:
+            least = self.b.op("minimum", least, x)
+        return least
+
+    def _floored(self, x: Value) -> Value:
+        """The first position of the block that a position is in."""
+        step = self.b.const(self.block)
+        return self.b.op("multiply", self.b.op("floor_divide", x, step), step)
+
+    def _steps(self, bound: Bound) -> bool:
+        """Whether a bound is one on keys that depends on the row and on the program alone."""
+        return {*bound.axes} <= {self.keys, self.rows, *self.grid}
+
+    def _limit(self, bound: Bound, any_row: bool) -> Value:
+        """The key behind the last one that a bound allows for any row of the program, or for all of them.
+
+        If it is a bound from below, the first one instead.
+        """
+        b, keys = self.b, bound.axes[self.keys]
+        total = b.const(bound.const * -keys + (keys < 0))
+        for axis, c in bound.axes.items():
+            c *= -keys
+            if axis is self.keys or not c:
+                continue
+            position = self.position[axis] if axis in self.grid else self._start(axis)
+            if axis is self.rows and (c > 0) == (any_row == (keys < 0)):
+                last = b.op("add", b.dim_extent(self.names[axis]), b.const(-1))
+                position = b.op("add", position, last)
+            total = b.op("add", total, b.op("multiply", position, b.const(c)))
+        for scalar, c in bound.scalars.items():
+            total = b.op("add", total, b.op("multiply", self._value(scalar, ()), b.const(-keys * c)))
+        return total
 
     @contextmanager
     def _inside(self, blocks: _Blocks, first: Value) -> Iterator[None]:
@@ -212,6 +281,8 @@ class _Online(Lowering):
         for name, values in known.items():
             setattr(self, name, dict(values))
         self.blocks, self.first = blocks, first
+        for (node, at), term in blocks.known.items():
+            self.values[node, at] = self._term(term)
         self.rest = self.b.op("subtract", self.length, first) if blocks.cut or self.gpu else self.length
         yield
         self.blocks = None
@@ -326,7 +397,12 @@ class _Online(Lowering):
             q = self._operand(self._spread(self._value(*self.query), (rows, features)), narrow)
             k = self._operand(self._spread(self._value(*self.key), (features, self.block)), narrow)
             return b.dot(q, k, dtype=wide(narrow))
-        xs = [self._widened(x) for x in self._operands(node, edges(self.group, node, at))]
+        producers = edges(self.group, node, at)
+        if node.op.name == "where" and self.blocks is not None:
+            match self.blocks.known.get((producers[0][0], canonical(producers[0][1]))):
+                case Number(value, "bool"):
+                    return self._widened(self._value(*producers[1 if value else 2]))
+        xs = [self._widened(x) for x in self._operands(node, producers)]
         dtype = wide(dtypes.name(node.dtype))
         return b.cast(xs[0], dtype) if node.op.name == "cast" else self._op(node.op.name, *xs, dtype=dtype)
 
