@@ -210,11 +210,11 @@ class _Online(Lowering):
             return [_Blocks(lower, upper, True)]
         end = self._least([upper, *[self._limit(r, False) for m in inner for r in m.region.bounds]])
         end = self._floored(b.op("maximum", end, b.const(0)) if inner else end)
-        after = b.op("maximum", end, lower) if lower is not b.const(0) else end
+        end = b.op("maximum", end, lower) if lower is not b.const(0) else end
         opened = {(m.node, m.at): m.region.inside for m in inner}
         for term in opened.values():
             self._term(term)
-        return [_Blocks(lower, end, False, opened), _Blocks(after, upper, cut)]
+        return [_Blocks(lower, end, False, opened), _Blocks(end, upper, cut)]
 
     def _masks(self) -> list[Mask]:
         if not isinstance(self.scores, Read):
