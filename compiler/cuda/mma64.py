@@ -6,6 +6,8 @@ and of k in such an order of registers that no neighbours in memory are neighbou
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .. import dtypes, ir
 from ..llvm.text import V
 from . import memory
@@ -44,6 +46,7 @@ class Mma64(Simt):
         super().__init__(kernel, target)
         #: Rows and elements of k of an instruction; it has 8 columns.
         self.shape = (16, 16) if target.sm >= 90 else (8, 4)
+        self.eager = self.ahead and self.dtype == "f64"
 
     def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
         for tile, warp in _TILES[self.dtype]:
@@ -99,21 +102,68 @@ class Mma64(Simt):
 
     # -- the inner loop -----------------------------------------------------------------------------------------------
     def _multiply(self, sums: Sums, here: V, steps: V | None) -> None:
+        bases = self._bases(here)
+        self._multiply_step(sums, bases, self._read(bases), None)
+
+    def _read_first(self, here: V) -> None:
+        first = self._read(self._bases(here))
+        self.held = [[[[self.t.cell("double") for _ in x] for x in xs] for xs in side] for side in first]
+        self._hold(first)
+
+    def _multiply_on(self, sums: Sums, here: V, following: V) -> None:
+        get = lambda cell: self.t.get(cell, "double")
+        first = [[[[get(c) for c in x] for x in xs] for xs in side] for side in self.held]
+        found = self._multiply_step(sums, self._bases(here), first, self._bases(following))
+        self._hold(found)
+
+    def _hold(self, first: list[list[Fragment]]) -> None:
+        for cells, values in zip(self.held, first, strict=True):
+            for xs, ys in zip(cells, values, strict=True):
+                for x, y in zip(xs, ys, strict=True):
+                    for cell, value in zip(x, y, strict=True):
+                        self.t.set(cell, value)
+
+    def _bases(self, here: V) -> list[list[V]]:
+        """Addresses of a thread's first elements of both sides, in parts."""
         t = self.t
-        values = [[[t.get(c, "double") for c in cells] for cells in row] for row in sums]
-        bases = [
+        return [
             [memory.at(t, memory.at(t, here, side.offsets[0]), corner) for corner in corners]
             for side, corners in zip((self.a, self.b), self.corners, strict=True)
         ]
-        for k in range(0, self.step, DEPTH):
-            b = [self._fetch(self.b, bases[1], line, k) for line in range(0, self.warp[1], 8)]
-            for first in range(0, self.warp[0], 16):
-                a = [self._fetch(self.a, bases[0], line, k) for line in (first, first + 8)]
-                self._add_rows(values, first // 8, a, b)
+
+    def _read(self, bases: list[list[V]]) -> list[list[Fragment]]:
+        """The first sixteen rows of a step, and all columns of its first instructions."""
+        rows = [self._fetch(self.a, bases[0], line, 0) for line in (0, 8)]
+        return [rows, [self._fetch(self.b, bases[1], line, 0) for line in range(0, self.warp[1], 8)]]
+
+    def _multiply_step(
+        self, sums: Sums, bases: list[list[V]], first: list[list[Fragment]], following: list[list[V]] | None
+    ) -> list[list[Fragment]]:
+        """Multiply a step whose first fragments are given; gives those of the following one.
+
+        Fragments are read while those before them are multiplied.
+        """
+        t = self.t
+        values = [[[t.get(c, "double") for c in cells] for cells in row] for row in sums]
+        turns = [(bases, k, line) for k in range(0, self.step, DEPTH) for line in range(0, self.warp[0], 16)]
+        if following is not None:
+            turns.append((following, 0, 0))
+        a, b = first
+        for n, (_, _, line) in enumerate(turns[: self.step // DEPTH * self.warp[0] // 16]):
+            coming = a
+            if n + 1 < len(turns):
+                place, deep, below = turns[n + 1]
+                coming = [self._fetch(self.a, place[0], below + half, deep) for half in (0, 8)]
+            for j in self._add_rows(values, line // 8, a, b):
+                if n + 1 < len(turns) and turns[n + 1][2] == 0:
+                    place, deep, _ = turns[n + 1]
+                    b[j] = self._fetch(self.b, place[1], 8 * j, deep)
+            a = coming
         for row, new in zip(sums, values, strict=True):
             for cells, xs in zip(row, new, strict=True):
                 for cell, x in zip(cells, xs, strict=True):
                     t.set(cell, x)
+        return [a, b]
 
     def _fetch(self, side: Side, bases: list[V], line: int, first: int) -> Fragment:
         """A thread's elements of eight rows or columns, at its elements of k from `first` on."""
@@ -125,20 +175,22 @@ class Mma64(Simt):
             found.append([self.t.load(memory.at(self.t, base, offset), "double", 8) for base in bases])
         return found
 
-    def _add_rows(self, values: list[list[list[V]]], first: int, a: list[Fragment], b: list[Fragment]) -> None:
-        """Add products of sixteen rows."""
+    def _add_rows(self, values: list[list[list[V]]], first: int, a: list[Fragment], b: list[Fragment]) -> Iterator[int]:
+        """Add products of sixteen rows; gives the numbers of fragments of b that have been used."""
         rows = [[[x[n] for x in half] for half in a] for n in range(len(a[0][0]))]
         #: Parts of a, of b and of the sums.
         passes = [(rows[0], 0, 0)]
         if self.dtype in dtypes.COMPLEX:
             negated = [[self.t.fneg(x) for x in half] for half in rows[1]]
             passes = [(rows[0], 0, 0), (rows[0], 1, 1), (rows[1], 0, 1), (negated, 1, 0)]
-        for own, part, total in passes:
+        for n, (own, part, total) in enumerate(passes):
             for j, columns in enumerate(b):
                 places = [(first + half, 2 * j + c) for half in range(2) for c in range(2)]
                 new = self._product(own, [x[part] for x in columns], [values[r][c][total] for r, c in places])
                 for (r, c), x in zip(places, new, strict=True):
                     values[r][c][total] = x
+                if n == len(passes) - 1:
+                    yield j
 
     def _product(self, a: list[list[V]], b: list[V], sums: list[V]) -> list[V]:
         """Of sixteen rows and eight columns, in as many instructions as that takes."""

@@ -76,6 +76,8 @@ class Simt:
     #: Whether panels lie as memory does, and whether steps are multiplied as a whole, past the end of k, too.
     natural = False
     padded = False
+    #: Whether the end of a step already reads from the next one's panels, which takes registers.
+    eager = False
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         (self.root,) = [op for op in kernel.body.ops if op.name in ("dot", "reduce")]
@@ -407,12 +409,27 @@ class Simt:
         number = lambda k: t.bin("lshr", k, i64(step.bit_length() - 1))
         with t.for_(i64(early * step), step) as k:
             self._copy(loaders, depth, k, number(k))
-        with t.for_(depth, step) as k:
+        if self.eager:
             t.line(f"call void @llvm.nvvm.cp.async.wait.group(i32 {early - 1})")
+            t.line(BARRIER)
+            self._read_first(self.buffer(i64(0)))
+        with t.for_(depth, step) as k:
+            t.line(f"call void @llvm.nvvm.cp.async.wait.group(i32 {early - 2 if self.eager else early - 1})")
             t.line(BARRIER)
             following = t.bin("add", k, i64(early * step))
             self._copy(loaders, depth, following, number(following))
-            self._multiply(sums, self.buffer(number(k)), None)
+            if self.eager:
+                self._multiply_on(sums, self.buffer(number(k)), self.buffer(number(t.bin("add", k, i64(step)))))
+            else:
+                self._multiply(sums, self.buffer(number(k)), None)
+
+    def _read_first(self, here: V) -> None:
+        """Read what the first products of a step's panels need."""
+        raise NotImplementedError
+
+    def _multiply_on(self, sums: Sums, here: V, following: V) -> None:
+        """Multiply a step's panels, of which that has been read, and read the same of the next step's."""
+        raise NotImplementedError
 
     def _declare_copies(self) -> None:
         for name, operands in (("commit.group", []), ("wait.group", ["i32"])):
