@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from string import ascii_letters
 from typing import Any
 
@@ -11,15 +14,60 @@ import numpy as np
 from .array import Array, lazy, method
 from .compiler.expr import DOT, Expr, broadcast, node
 from .compiler.ops import TABLE
-from .dtypes import bool_, canonical, int64, result_type
+from .dtypes import bool_, canonical, float32, int64, result_type
 from .elementwise import cast_to, finish
 from .manipulation import broadcast_to, diagonal, moveaxis, reshape, transpose
 from .operands import as_array, axis_tuple, broadcast_shapes, cast, elementwise
 from .reductions import sum as _sum
+from .runtime.config import PRECISIONS, config
 
 __all__ = [
     "matmul", "dot", "vdot", "vecdot", "inner", "outer", "kron", "tensordot", "trace", "cross", "einsum",
+    "matmul_precision", "set_matmul_precision", "get_matmul_precision",
 ]  # fmt: skip
+
+#: What `set_matmul_precision` chose for the process, and `matmul_precision(...)` for the context.
+_chosen: str | None = None
+_inside: ContextVar[str | None] = ContextVar("matmul_precision", default=None)
+
+
+def get_matmul_precision() -> str:
+    """How products of float32 are computed that are recorded now.
+
+    The innermost `matmul_precision(...)` decides, else `set_matmul_precision`, else BLOCKARRAY_MATMUL_PRECISION; else
+    it is "highest".
+    """
+    return _inside.get() or _chosen or config.matmul_precision
+
+
+def set_matmul_precision(name: str) -> None:
+    """Compute products of float32 that are recorded from now on so; see `matmul_precision`."""
+    global _chosen
+    _chosen = _checked(name)
+
+
+@contextmanager
+def matmul_precision(name: str) -> Iterator[None]:
+    """Compute products of float32 that are recorded inside a `with` block so, in the present thread or task only.
+
+    Parameters
+    ----------
+    name : {"highest", "ieee"}
+        "highest": as accurate as sums of float32 products are, in whatever units are fastest: a GPU's tensor cores may
+        multiply parts of the operands, and add up those products.  "ieee": every multiplication and addition is one of
+        float32, fused.
+    """
+    token = _inside.set(_checked(name))
+    try:
+        yield
+    finally:
+        _inside.reset(token)
+
+
+def _checked(name: str) -> str:
+    if name not in PRECISIONS:
+        raise ValueError(f"unknown precision {name!r}; expected one of {', '.join(PRECISIONS)}")
+    return name
 
 
 def _dot(a: Expr, b: Expr) -> Expr:
@@ -31,7 +79,8 @@ def _dot(a: Expr, b: Expr) -> Expr:
         # A product of truth values asks whether any pair is True.
         counts = node(DOT, (cast(a, int64), cast(b, int64)), None, shape, int64)
         return cast(counts, bool_)
-    return node(DOT, (a, b), None, shape, a.dtype)
+    precision = get_matmul_precision() if a.dtype == float32 else PRECISIONS[0]
+    return node(DOT, (a, b), None if precision == PRECISIONS[0] else precision, shape, a.dtype)
 
 
 def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None) -> Array:

@@ -47,7 +47,8 @@ GATHER = structural("gather", -1, "x[i0, ..., ik-1].")
 #: wins; "same": equal indices have equal values; "add"; "maximum" (of integers).
 SCATTER = structural("scatter", -1, "base with base[i0, ..., ik-1] = value.")
 #: inputs a (..., M, K), b (..., K, N) with equal leading axes and equal dtypes; the result (..., M, N) has their dtype,
-#: or is float32 where parts of a product of 16-bit floats are added up.
+#: or is float32 where parts of a product of 16-bit floats are added up.  attrs says how float32 is multiplied: "ieee":
+#: in float32; None: as accurately, in any units.
 DOT = structural("dot", 2, "Matrix product.")
 #: attrs = (name, function, static arguments): function(*numpy_inputs, *static) on the host, named in explain().
 HOST = structural("host", -1, "A library call on the host.")

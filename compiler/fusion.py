@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from . import dtypes
 from . import expr as E
 from .choices import USUAL, Choices
@@ -31,10 +33,13 @@ At = tuple[Index, ...]
 #: the blocks.
 PARTIAL = E.structural("partial", 1, "A reduction of each block of an axis.")
 COPY = E.COPY
+#: attrs = elements from one row to the next: the input, which memory holds as three arrays of bfloat16 one after the
+#: other.  An element is the first one's plus 2**-8 times (the second one's plus 2**-8 times the third one's), exactly.
+TRIPLES = E.structural("triples", 1, "float32 as sums of three bfloat16, which tensor cores multiply.")
 
 WRITES = (E.UPDATE, E.SCATTER)
 #: Nodes that are always a kernel's root: what they compute is written where only a kernel of its own may write.
-ROOTS_ONLY = frozenset((E.UPDATE, E.SCATTER, E.HOST, PARTIAL, COPY))
+ROOTS_ONLY = frozenset((E.UPDATE, E.SCATTER, E.HOST, PARTIAL, COPY, TRIPLES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,8 @@ class Policy:
     held: int = 0
     #: Reshapes that no strides can say between a producer and the kernel's axes.
     max_reshapes: int = 2
+    #: Multiplications from which a product of float32 is made of products of bfloat16 in tensor cores; 0: none is.
+    triples: int = 0
     #: Bytes that rows of a product's operands had better begin at multiples of; 0: anything will do.
     pitch: int = 0
     #: A reduction is split where fewer than `min_programs` programs would do more than this...
@@ -99,12 +106,16 @@ class Policy:
         return types <= {*self.online} and max(values, scores.inputs[0].shape[-1]) <= self.head
 
 
+#: Multiplications of a product of float32 that pay for writing both operands as triples; 0: not yet.
+TRIPLES_WORK = 0
+
+
 def gpu_policy(processors: int, capability: tuple[int, int] = (9, 0)) -> Policy:
     """For a GPU: programs enough to fill every processor several times, and columns by the warp."""
     return Policy(
         min_programs=2 * processors, each=1 << 17, lane_block=32, split_columns=32, tall_columns=32,
         split_programs=16 * processors, split_rows=128, nested=1 << 20, held=1 << 16, pitch=128, online=(), reused=256,
-        target="cuda", processors=processors, cluster=1,
+        target="cuda", processors=processors, cluster=1, triples=TRIPLES_WORK if capability == (9, 0) else 0,
     )  # fmt: skip
 
 
@@ -165,7 +176,7 @@ def edges(group: Group, node: Expr, at: At) -> list[tuple[Expr, At]]:
     """The producers that `node` at index `at` reads, with the index of each, views resolved."""
     op = node.op
     inputs = node.inputs
-    if op.kind == "elementwise" or op is COPY or op is E.UPDATE or op.kind == "scan":
+    if op.kind == "elementwise" or op in (COPY, TRIPLES, E.UPDATE) or op.kind == "scan":
         if op is E.UPDATE:
             inputs = inputs[1:]
         return [strip_views(x, at) for x in inputs]
@@ -205,6 +216,18 @@ def split_axis(group: Group) -> Axis:
     """The axis whose blocks a PARTIAL reduces."""
     _, over, axis, _ = group.root.attrs
     return group.bound[group.root][over.index(axis)]
+
+
+def triples_layout(node: Expr) -> tuple[E.Shape, int]:
+    """Strides of the elements of a TRIPLES, and elements from one part of an element to the next."""
+    *outer, rows, _ = node.shape
+    shape = (*outer, rows, node.attrs)
+    return E.contiguous_strides(shape), prod(shape)
+
+
+def memory_of(node: Expr) -> tuple[np.dtype, int]:
+    """The dtype of a computed node's elements in memory, and their number."""
+    return (dtypes.BFLOAT16, 3 * triples_layout(node)[1]) if node.op is TRIPLES else (node.dtype, node.size)
 
 
 def is_leaf(node: Expr) -> bool:
@@ -342,6 +365,10 @@ class Partitioner:
         elif node.op is PARTIAL:
             for group in readers:
                 group.cuts.append((node, "the blocks of a long walk"))
+        elif node.op is TRIPLES:
+            why = "in three parts of bfloat16, whose products tensor cores add up: precision highest"
+            for group in readers:
+                group.cuts.append((node, why))
         self._start(node)
 
     def _join_first(self, node: Expr, readers: dict[Group, list[At]]) -> bool:
@@ -764,7 +791,8 @@ def touched(node: Expr) -> int:
     """Bytes of memory behind an input."""
     if node.op is E.BUFFER:
         return prod(n for n, s in zip(node.shape, node.attrs[2], strict=True) if s) * node.dtype.itemsize
-    return 0 if node.op in (E.SCALAR, E.IOTA) else node.nbytes
+    dtype, count = memory_of(node)
+    return 0 if node.op in (E.SCALAR, E.IOTA) else count * dtype.itemsize
 
 
 def _plain(at: At, shape: E.Shape) -> bool:

@@ -16,7 +16,20 @@ from . import alternatives, dtypes
 from . import expr as E
 from .builder import Builder, Extents
 from .expr import Expr, contiguous_strides
-from .fusion import COPY, PARTIAL, At, Group, Policy, canonical, edges, split_axis, strip_views
+from .fusion import (
+    COPY,
+    PARTIAL,
+    TRIPLES,
+    At,
+    Group,
+    Policy,
+    canonical,
+    edges,
+    memory_of,
+    split_axis,
+    strip_views,
+    triples_layout,
+)
 from .index import Axis, Gathered, Index, Quotient, Remainder, add, flatten
 from .ir import I64, Kernel, Type, Value
 from .ops import LITERAL_EXPONENTS, Op
@@ -27,6 +40,9 @@ from .schedule import GPU_ROW, Space, Tiles, bucket, cpu, gpu, is_ordered
 MANY = 16
 SIDE_VALUES = 3
 STEP_COST = 40
+#: The size of a part of a float32, relative to the one before, and the largest bfloat16.
+PART = 2.0**-8
+LARGEST = 2.0**128 - 2.0**120
 #: Types that a panel of a product may hold beside each other.
 _PACKED = {
     "f16": "f32", "bf16": "f32", "f32": "f32", "f64": "f64", "i32": "i32", "u32": "i32", "i64": "i64", "u64": "i64",
@@ -166,7 +182,7 @@ class Lowering:
                     elif producer.op is E.IOTA:
                         self.forms["value", producer, index] = index[0]
                     elif producer.op is not E.SCALAR:
-                        strides = producer.attrs[2] if producer.op is E.BUFFER else contiguous_strides(producer.shape)
+                        strides = _strides(producer)
                         self.forms["load", producer, index] = flatten(index, 0, strides)
 
     def _store_form(self, out: Expr, at: At) -> Index:
@@ -179,7 +195,7 @@ class Lowering:
             return flatten(rows + at[ndim:], 0, contiguous_strides(base.shape))
         if out.op is PARTIAL:
             return flatten(at[:-1], 0, contiguous_strides(out.shape)[:-1])
-        return flatten(at, 0, contiguous_strides(out.shape))
+        return flatten(at, 0, _strides(out))
 
     # -- axes ---------------------------------------------------------------------------------------------------------
     def _fixed(self) -> set[Axis]:
@@ -446,9 +462,10 @@ class Lowering:
         key = (node, offset)
         found = self.pointers.get(key)
         if found is None:
-            found = self.b.param(f"p{len(self.pointers)}", Type(dtypes.name(node.dtype), pointer=True))
+            dtype, _ = memory_of(node)
+            found = self.b.param(f"p{len(self.pointers)}", Type(dtypes.name(dtype), pointer=True))
             self.pointers[key] = found
-            self._mark(found, gcd(self.alignment(node), offset * node.dtype.itemsize), 2 * node.dtype.itemsize)
+            self._mark(found, gcd(self.alignment(node), offset * dtype.itemsize), 2 * dtype.itemsize)
             self.args.append(Arg("pointer", node, offset))
         return found
 
@@ -588,12 +605,43 @@ class Lowering:
                 step = self._stride_value(form, axis, form.terms[axis], name)
                 offset = b.op("add", offset, b.op("multiply", step, b.const(n)))
             return b.load_view(self._pointer(origin, base), offset, strides, extents)
-        pointer = self._pointer(node, form.const)
         affine = self._affine(form)
+        if node.op is TRIPLES:
+            assert affine is not None
+            return self._load_triples(node, form.const, *affine)
+        pointer = self._pointer(node, form.const)
         if affine is not None:
             offset, strides, extents = affine
             return b.load_view(pointer, offset, strides, extents)
         return self.b.load_ptr(pointer, self._index(Index(0, form.terms)))
+
+    def _load_triples(self, node: Expr, start: int, offset: Value, strides: list[Value], extents: Extents) -> Value:
+        """The elements of a TRIPLES."""
+        b = self.b
+        _, plane = triples_layout(node)
+        *others, total = [
+            b.cast(b.load_view(self._pointer(node, start + k * plane), offset, strides, extents), "f32")
+            for k in range(3)
+        ]
+        for x in reversed(others):
+            total = b.op("add", x, self._op("multiply", total, b.const(PART, "f32")))
+        return total
+
+    def _store_triples(self, out: Expr, form: Index, x: Value) -> None:
+        """Split elements.  Of those near the largest one the parts are cut off: rounded up they would be infinite."""
+        b = self.b
+        _, plane = triples_layout(out)
+        affine = self._affine(form)
+        assert affine is not None
+        offset, strides, extents = affine
+        x = self._spread(x, extents)
+        low, high = (b.const(sign * LARGEST, "f32") for sign in (-1, 1))
+        for k in range(3):
+            # What is left of an infinity is one, and so is its last part.
+            part = b.cast(x if k == 2 else self._op("minimum", self._op("maximum", x, low), high), "bf16")
+            b.store_view(part, self._pointer(out, form.const + k * plane), offset, strides)
+            if k < 2:
+                x = self._op("multiply", b.op("subtract", x, b.cast(part, "f32")), b.const(1 / PART, "f32"))
 
     def _node(self, node: Expr, at: At) -> Value:
         group, b, op = self.group, self.b, node.op
@@ -606,7 +654,7 @@ class Lowering:
         if op.kind == "elementwise":
             dtype = dtypes.name(node.dtype)
             return b.cast(xs[0], dtype) if op.name == "cast" else self._op(op.name, *xs, dtype=dtype)
-        if op in (COPY, E.UPDATE):
+        if op in (COPY, TRIPLES, E.UPDATE):
             return xs[0]
         if op is E.DOT:
             m, n = (i.single() for i in at[-2:])
@@ -650,6 +698,9 @@ class Lowering:
         at = canonical(self.group.output_index[out])
         form = self.forms["store", out, at]
         value = self.values[out, at[:-1] if out.op is PARTIAL else at]
+        if out.op is TRIPLES:
+            self._store_triples(out, form, value)
+            return
         pointer = self._pointer(out, form.const)
         affine = self._affine(form)
         if affine is None:
@@ -664,6 +715,13 @@ class Lowering:
             block = self.grid_number[split_axis(self.group).find()]
             offset = b.op("add", offset, b.program_id(block))
         b.store_view(self._spread(value, extents), pointer, offset, strides)
+
+
+def _strides(node: Expr) -> E.Shape:
+    """Strides of a node's elements in memory."""
+    if node.op is TRIPLES:
+        return triples_layout(node)[0]
+    return node.attrs[2] if node.op is E.BUFFER else contiguous_strides(node.shape)
 
 
 def _reduction(node: Expr) -> Op:

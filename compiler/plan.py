@@ -12,7 +12,7 @@ from typing import Any
 
 from . import expr as E
 from .expr import Expr
-from .fusion import COPY, PARTIAL, WRITES, Group, Policy, operands, partition, touched
+from .fusion import COPY, PARTIAL, WRITES, Group, Policy, memory_of, operands, partition, touched
 from .ir import Kernel
 from .lower import lower
 from .lower_online import lower_online
@@ -451,7 +451,8 @@ class _Assembly:
             known = out in self.slot
             slot = self._slot(out)
             if not known and (out.op not in WRITES or out.inputs[0].op is EMPTY):
-                writes.append((slot, out.nbytes))
+                dtype, count = memory_of(out)
+                writes.append((slot, count * dtype.itemsize))
         args: list[tuple[Any, ...]] = []
         for arg in lowered.args:
             if arg.kind == "int":
@@ -460,7 +461,7 @@ class _Assembly:
                 node = arg.node
                 assert node is not None
                 window = self.source.get(node, -1) if node in g.outputs and node.op is E.UPDATE else -1
-                size = node.dtype.itemsize
+                size = memory_of(node)[0].itemsize
                 args.append(("pointer", self._slot(node), arg.offset * size, window, size))
             elif arg.kind == "scalar":
                 assert arg.node is not None
@@ -475,7 +476,7 @@ class _Assembly:
         if g.product is not None:
             products = [g.product] if g.online is None else [g.product, g.online.scores]
             flops += sum([2 * x.size * x.inputs[0].shape[-1] for x in products])
-        ops = [n.op.name for n in reversed(g.nodes)]
+        ops = [n.op.name if n.op is not E.DOT or n.attrs is None else f"dot ({n.attrs})" for n in reversed(g.nodes)]
         return KernelStep(
             name, text(lowered.kernel), lowered.kernel, lowered.programs, lowered.serial, lowered.messages, args,
             writes, list(reads), moved, flops, ops,

@@ -16,7 +16,7 @@ from . import dtypes, online
 from . import expr as E
 from .choices import size_class
 from .expr import Expr, contiguous_strides
-from .fusion import COPY, PARTIAL, WRITES, Policy, strip_views
+from .fusion import COPY, PARTIAL, TRIPLES, WRITES, Policy, strip_views
 from .index import Axis, Index, Quotient, Remainder
 from .ops import TABLE
 
@@ -32,6 +32,10 @@ WIDE_PRODUCT = 512
 TENSOR_TILE, TENSOR_STEP, LEAST_PART = (128, 64), 64, 512
 #: Parts of k that a tuner tries.
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+#: Sides of a product of float32 from which it is worth splitting its operands in parts.
+TRIPLES_SIDE = 128
+#: Bytes of a part's element.
+PART_BYTES = 2
 #: What strides must be multiples of for a GPU to move whole rows, in elements.
 ALIGNED = 16
 #: Rows from which even a narrow block of columns is too large for a cache: whole rows are then read, in memory's order.
@@ -94,6 +98,8 @@ class _Preparation:
         self.written: set[Expr] = set()
         #: Nodes of softmaxes between products that become one kernel: nothing is to be done for them.
         self.walked: set[Expr] = set()
+        #: Operands of products in parts, by what they are made of.
+        self.split: dict[Expr, Expr] = {}
 
     def run(self, roots: list[Expr], twins: dict[Expr, Expr], external: set[Expr]) -> Prepared:
         image = self.image
@@ -226,6 +232,8 @@ class _Preparation:
             return _filled(0, node)
         if 1 in (m, n, k) or m * n * k <= SMALL_PRODUCT:
             return self._sum_of_products(node, a, b, (*batch, m, n, k))
+        if self._by_triples(node, k):
+            return _with_inputs(node, (self._as_triples(a), self._as_triples(b)))
         a, b = _walkable(a), _walkable(b)
         if self.policy.pitch and dtypes.name(node.dtype) in ("f16", "bf16"):
             if min(m, n, k) >= WIDE_PRODUCT:
@@ -234,6 +242,36 @@ class _Preparation:
             if parts > 1:
                 return self._product_in_parts(node, a, b, parts)
         return _with_inputs(node, (a, b))
+
+    def _by_triples(self, node: Expr, k: int) -> bool:
+        """Whether a product of float32 is made of products of bfloat16, whose sum is as accurate."""
+        least = self.policy.triples
+        if not least or node.attrs is not None or dtypes.name(node.dtype) != "f32":
+            return False
+        return min(*node.shape[-2:], k) >= TRIPLES_SIDE and node.size * k >= least
+
+    def _as_triples(self, x: Expr) -> Expr:
+        """A product's operand as parts, in memory's order; a broadcast one is split once."""
+        found = self.split.get(x)
+        if found is None:
+            strides = _strides(x) or contiguous_strides(x.shape)
+            shape = [1 if s == 0 else n for n, s in zip(x.shape[:-2], strides, strict=False)]
+            order = [*range(len(x.shape))]
+            if 0 < abs(strides[-2]) < abs(strides[-1]):
+                order[-2:] = order[:-3:-1]
+            shape = (*shape, *x.shape[-2:])
+            value, permuted = x, tuple([shape[k] for k in order])
+            if permuted != x.shape or order[-1] != len(order) - 1:
+                steps = contiguous_strides(x.shape)
+                value = Expr(E.VIEW, (x,), (0, tuple([steps[k] for k in order])), permuted, x.dtype, 0)
+            pitch = -(-permuted[-1] * PART_BYTES // self.policy.pitch) * self.policy.pitch // PART_BYTES
+            found = Expr(TRIPLES, (value,), pitch, permuted, x.dtype, 0)
+            if value is not x:
+                steps = contiguous_strides(permuted)
+                back = [0 if n == 1 else steps[order.index(k)] for k, n in enumerate(shape)]
+                found = Expr(E.VIEW, (found,), (0, tuple(back)), x.shape, x.dtype, 0)
+            self.split[x] = found
+        return found
 
     def _parts(self, node: Expr, k: int, cluster: int) -> int:
         """Parts of k, each a product of its own, where there are too few tiles for all processors.

@@ -16,7 +16,7 @@ from . import dtypes
 from . import expr as E
 from .draws import PER_BLOCK
 from .expr import Expr
-from .fusion import PARTIAL, At, Group, canonical, edges, split_axis
+from .fusion import PARTIAL, TRIPLES, At, Group, canonical, edges, split_axis
 from .index import Axis, Index
 
 Tiles = dict[Axis, int | None]
@@ -71,6 +71,8 @@ GPU_NARROW_PRODUCT = {(128, 32): 0.12, (128, 16): 0.11}
 GPU_PARTS = {1: 0.0, 2: 0.5, 4: 0.6, 8: 0.7}
 #: GPU: bytes of memory that a processor takes in that time.
 GPU_BYTES = 45_000
+#: The same of products of float32 in parts.
+GPU_TRIPLES = {(128, 128): 1.25, (128, 64): 0.7}
 
 
 def is_ordered(root: Expr) -> bool:
@@ -285,6 +287,11 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
     sizes = [1 if a is None else a.size for a in (m, n)]
     batches = prod(a.size for a in space.parallel if a not in (m, n))
     product = space.group.product
+    if m and k and n and product is not None and _in_triples(product):
+        steps = -(-k.size // 64)
+        rounds = lambda tile: -(-batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True)) // processors)
+        tile = min(GPU_TRIPLES, key=lambda tile: rounds(tile) * (1 + steps * GPU_TRIPLES[tile]))
+        return {m: tile[0], k: None, n: tile[1]}
     if m and k and n and product is not None and dtypes.name(product.inputs[0].dtype) in ("f16", "bf16"):
         tiles = [*GPU_WIDE_PRODUCT]
         boxes = space.cluster > 1 and in_boxes(space)
@@ -304,6 +311,13 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
     columns = min(side, GPU_COMPLEX_COLUMNS) if product is not None and product.dtype.kind == "c" else side
     tile = zip((m, k, n), (side, None, columns), strict=True)
     return {axis: size for axis, size in tile if axis is not None}
+
+
+def _in_triples(product: Expr) -> bool:
+    x = product.inputs[0]
+    while x.op is E.VIEW:
+        x = x.inputs[0]
+    return x.op is TRIPLES
 
 
 def in_boxes(space: Space) -> bool:

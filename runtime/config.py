@@ -10,6 +10,8 @@ from typing import Any
 
 #: What BLOCKARRAY_DEBUG may name: each prints one stage of what happens.
 DEBUG_STAGES = ("graph", "fusion", "block", "llvm", "ptx", "asm", "time")
+#: How float32 may be multiplied.
+PRECISIONS = ("highest", "ieee")
 #: Elements of an array up to which it is tiny.
 TINY = 512
 
@@ -75,6 +77,12 @@ def _name(text: str) -> str:
     return text.strip()
 
 
+def _precision(text: str) -> str:
+    if text not in PRECISIONS:
+        raise ValueError(f"expected one of {', '.join(PRECISIONS)}")
+    return text
+
+
 def _by(parse: Callable[[str], Any]) -> dict[str, Any]:
     return {"parse": parse}
 
@@ -113,6 +121,8 @@ class Config:
         or a number.
     max_pending : int
         Depth of a recorded graph at which its older part is computed without being asked for.
+    matmul_precision : str
+        How products of float32 are computed: "highest" (as accurately as in float32) or "ieee" (in float32).
     """
 
     device: str | None = field(default=None, metadata=_by(_name))
@@ -127,6 +137,7 @@ class Config:
     verify: bool = field(default=False, metadata=_by(_flag))
     tiny: int = field(default=TINY, metadata=_by(_elements))
     max_pending: int = field(default=128, metadata=_by(_count))
+    matmul_precision: str = field(default="highest", metadata=_by(_precision))
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Config:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 #: Columns of a block, and rows of a warp.
 BLOCK, HIGH = 64, 16
-#: Bytes of a box's row, and of a box; boxes of a warp at most.
-ROW, BOX, BOXES = 128, 2048, 4
+#: Bytes of a box's row, and of a box.
+ROW, BOX = 128, 2048
 #: Columns from one of a thread's pairs to the next.
 APART = 8
 
@@ -62,13 +62,13 @@ class Epilogue:
         each = 0
         for op in stores:
             output = self._output(op)
-            if each + output.boxes > BOXES:
+            if each + output.boxes > gemm.boxes:
                 output = Output(op, None)
             each += output.boxes
             self.outputs.append(output)
         #: Boxes that a block of columns takes, and blocks that have boxes of their own.
         self.each = each
-        self.turns = min(self.blocks, max(1, BOXES // each)) if each else 0
+        self.turns = min(self.blocks, max(1, gemm.boxes // each)) if each else 0
         self.nbytes = self.warps * self.turns * each * BOX
         self.loads = [op for op in self.needed if self._direct(op)]
         self.brought, self.source = self._in_place()
@@ -270,10 +270,7 @@ class Epilogue:
         gemm = self.gemm
         t, e = gemm.t, gemm.e
         e.excess = True
-        if self.source is not None:
-            parity = t.get(self.parity, "i32")
-            gemm._wait(self.barrier, parity)
-            t.set(self.parity, t.bin("xor", parity, i32(1)))
+        self._await_brought()
         for block in range(self.blocks):
             self._fetch(block + 1)
             if self.each and self.source is None:
@@ -284,6 +281,20 @@ class Epilogue:
                 self._block(sums, block)
             self._send(block)
         e.excess = False
+
+    def _await_brought(self) -> None:
+        if self.source is not None:
+            t = self.gemm.t
+            parity = t.get(self.parity, "i32")
+            self.gemm._wait(self.barrier, parity)
+            t.set(self.parity, t.bin("xor", parity, i32(1)))
+
+    def skip(self) -> None:
+        """Have the boxes free, for a tile that others store."""
+        self._await_brought()
+        if self.each:
+            with self.gemm.t.if_(self.first):
+                self.gemm._act("cp.async.bulk.wait_group.read 0;")
 
     def end(self) -> None:
         """Wait until all is stored."""

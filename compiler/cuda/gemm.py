@@ -20,10 +20,11 @@ from .mma64 import Mma64
 from .parts import Parts
 from .simt import Simt
 from .target import Target
+from .triples import Triples
 from .wgmma import Wgmma
 
 
 def generate(kernel: ir.Kernel, target: Target) -> Code:
     """The module of a matrix product."""
-    schedule = next((s for s in (Parts, Hopper, Wgmma, Mma, Mma64) if s.suits(kernel, target)), Simt)
+    schedule = next((s for s in (Triples, Parts, Hopper, Wgmma, Mma, Mma64) if s.suits(kernel, target)), Simt)
     return schedule(kernel, target).generate()

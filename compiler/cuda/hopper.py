@@ -17,6 +17,7 @@ from .memory import SHARED, i32, i64
 from .mma import Mma
 from .panels import Side
 from .pipeline import BARRIER, Pipelined, Ring
+from .simt import Sums
 from .target import Target
 from .tensor_maps import TensorMap
 from .wgmma import BOX, ROW, ROWS, STEP, Wgmma
@@ -43,6 +44,10 @@ class Hopper(Pipelined, Wgmma):
     #: Blocks that share a tile, and bytes of shared memory for what they tell each other.
     cluster = 1
     exchange = 0
+    #: Bytes of shared memory behind the stages, where no finished tile is.
+    spare = 0
+    #: Boxes of a warp for finished tiles at most.
+    boxes = 4
 
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
@@ -56,9 +61,7 @@ class Hopper(Pipelined, Wgmma):
         super().__init__(kernel, target)
         self.threads = LOADING + MULTIPLYING
         self.maps: dict[str, TensorMap | None] = {"a": self._map(self.a), "b": self._map(self.b)}
-        for side, start in ((self.a, 0), (self.b, ROWS * ROW)):
-            side.offsets = (start,)
-        self.panels = sum(_nbytes(side) for side in (self.a, self.b))
+        self._arrange()
         self.epilogue = Epilogue(self) if self.cluster == 1 and self.columns >= SIDE else Direct(self)
         self._layout()
 
@@ -73,12 +76,13 @@ class Hopper(Pipelined, Wgmma):
 
     def _layout(self) -> None:
         """Divide up shared memory: stages, sums for other blocks, the finished tile and barriers."""
-        room = self.target.shared - self.exchange - self.epilogue.nbytes - 4 * BARRIERS
+        behind = max(self.epilogue.nbytes, self.spare)
+        room = self.target.shared - self.exchange - behind - 4 * BARRIERS
         most = self.kernel.attrs.get("stages", BARRIERS // BARRIER)
         self.stages = min(most, room // self.panels)
         self.told = self.stages * self.panels
         self.staging = self.told + self.exchange
-        self.full = self.staging + self.epilogue.nbytes
+        self.full = self.staging + behind
         self.empty = self.full + BARRIERS
         #: Barriers of the matrices that the epilogue reads, and of the group that goes first.
         self.brought = self.empty + BARRIERS
@@ -88,6 +92,11 @@ class Hopper(Pipelined, Wgmma):
     def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
         columns = self.block[1]
         return (ROWS, columns), (2, columns // 4)
+
+    def _arrange(self) -> None:
+        """Tell where panels lie in a stage."""
+        self.a.offsets, self.b.offsets = (0,), (ROWS * ROW,)
+        self.panels = sum(nbytes(side) for side in (self.a, self.b))
 
     def _map(self, side: Side) -> TensorMap | None:
         op = side.values[0].op
@@ -187,9 +196,12 @@ class Hopper(Pipelined, Wgmma):
                 self._expect(full, self.panels)
                 panel = t.bin("add", self.base, t.bin("mul", stage, i32(self.panels)))
                 k = t.bin("shl", t.bin("add", number, self.skipped), i32(STEP.bit_length() - 1))
-                for side, map_ in zip((self.a, self.b), self.maps.values(), strict=True):
-                    assert map_ is not None
-                    self._fetch_panel(side, map_, t.bin("add", panel, i32(side.offsets[0])), k, full)
+                maps = iter(self.maps.values())
+                for side in (self.a, self.b):
+                    for offset in side.offsets:
+                        map_ = next(maps)
+                        assert map_ is not None
+                        self._fetch_panel(side, map_, t.bin("add", panel, i32(offset)), k, full)
                 self._advance(ring)
 
     def _fetch_panel(self, side: Side, map_: TensorMap, panel: V, k: V, full: V) -> None:
@@ -220,46 +232,73 @@ class Hopper(Pipelined, Wgmma):
         self.across = t.bin("shl", t.bin("and", self.lane, i32(3)), i32(1))
         self.epilogue.begin(self.staging, self.brought)
         ring = self._ring()
-        before, turn = t.cell("i32"), t.cell("i32")
-        t.set(turn, i32(0))
-        # Near the end of a tile the second group waits for the first one to be at its end.
-        second = t.cmp("ne", self.group, i32(0))
-        many = t.cmp("uge", self.steps, i32(2 * self.stages))
-        waits = t.select(t.bin("and", many, second), t.bin("sub", self.steps, i32(LAG)), i32(-1))
-        leads = t.bin("and", t.bin("and", many, self.lead), t.cmp("eq", self.group, i32(0)))
-        ahead = t.bin("add", self.base, i32(self.ahead_))
+        self._take_turns()
         with t.for_(self.tiles, self.step_, self.first) as tile, e.scope():
             self._locate(tile)
             sums = self._sums()
-            with t.for_(self.steps) as number:
-                stage, parity = self._present(ring)
-                if LAG:
-                    with t.if_(t.cmp("eq", number, waits)):
-                        self._wait(ahead, t.get(turn, "i32"))
-                self._wait(self._barrier(self.full, stage), parity)
-                here = memory.at(t, V("@shared", SHARED), t.cast("zext", t.bin("mul", stage, i32(self.panels)), "i64"))
-                self._multiply(sums, here, None)
-                with t.if_(t.bin("and", self.lead, t.cmp("ne", number, i32(0)))):
-                    self._release(t.get(before, "i32"))
-                self.epilogue.bring(t.cmp("eq", number, i32(1)))
-                t.set(before, stage)
-                self._advance(ring)
-            if LAG:
-                with t.if_(leads):
-                    self._arrive(ahead)
-                t.set(turn, t.bin("xor", t.get(turn, "i32"), i32(1)))
-            self.epilogue.bring(t.cmp("slt", self.steps, i32(2)))
-            self.epilogue.prefetch()
-            self._asm(sums, "wgmma.wait_group.sync.aligned 0;", [])
-            with t.if_(t.bin("and", self.lead, t.cmp("ne", self.steps, i32(0)))):
-                self._release(t.get(before, "i32"))
-            self.epilogue.finish(sums)
+            self._take_steps(sums, ring)
+            self._leave(sums)
         self.epilogue.end()
+
+    def _take_turns(self) -> None:
+        """Near the end of a tile the second group waits for the first one to be at its end."""
+        t = self.t
+        self.before, self.lag_turn = t.cell("i32"), t.cell("i32")
+        t.set(self.lag_turn, i32(0))
+        second = t.cmp("ne", self.group, i32(0))
+        many = t.cmp("uge", self.steps, i32(2 * self.stages))
+        self.lag_waits = t.select(t.bin("and", many, second), t.bin("sub", self.steps, i32(LAG)), i32(-1))
+        self.lag_leads = t.bin("and", t.bin("and", many, self.lead), t.cmp("eq", self.group, i32(0)))
+        self.lag_barrier = t.bin("add", self.base, i32(self.ahead_))
+
+    def _wait_for_turn(self, number: V) -> None:
+        t = self.t
+        if LAG:
+            with t.if_(t.cmp("eq", number, self.lag_waits)):
+                self._wait(self.lag_barrier, t.get(self.lag_turn, "i32"))
+
+    def _end_turn(self) -> None:
+        t = self.t
+        if LAG:
+            with t.if_(self.lag_leads):
+                self._arrive(self.lag_barrier)
+            t.set(self.lag_turn, t.bin("xor", t.get(self.lag_turn, "i32"), i32(1)))
+
+    def _take_steps(self, sums: Sums, ring: Ring) -> None:
+        """Add up a tile's products."""
+        t, before = self.t, self.before
+        with t.for_(self.steps) as number:
+            self._wait_for_turn(number)
+            stage, here = self._arrived(ring)
+            self._multiply(sums, here, None)
+            with t.if_(t.bin("and", self.lead, t.cmp("ne", number, i32(0)))):
+                self._release(t.get(before, "i32"))
+            self.epilogue.bring(t.cmp("eq", number, i32(1)))
+            t.set(before, stage)
+            self._advance(ring)
+        self._end_turn()
+        self.epilogue.bring(t.cmp("slt", self.steps, i32(2)))
+        self.epilogue.prefetch()
+        self._asm(sums, "wgmma.wait_group.sync.aligned 0;", [])
+        with t.if_(t.bin("and", self.lead, t.cmp("ne", self.steps, i32(0)))):
+            self._release(t.get(before, "i32"))
+
+    def _leave(self, sums: Sums) -> None:
+        """Have a finished tile stored."""
+        self.epilogue.finish(sums)
+
+    def _arrived(self, ring: Ring) -> tuple[V, V]:
+        """The present stage, and the address of its panels, once they are there."""
+        t = self.t
+        stage, parity = self._present(ring)
+        self._wait(self._barrier(self.full, stage), parity)
+        start = t.cast("zext", t.bin("mul", stage, i32(self.panels)), "i64")
+        return stage, memory.at(t, V("@shared", SHARED), start)
 
     def _release(self, stage: V) -> None:
         self._arrive(self._barrier(self.empty, stage))
 
 
-def _nbytes(side: Side) -> int:
+def nbytes(side: Side) -> int:
     """Bytes of a side's panel."""
     return side.extent * ROW if side.deep else -(-side.extent // SIDE) * BOX

@@ -388,7 +388,7 @@ class Simt:
             for loader in loaders:
                 loader.fetch(i64(0), depth)
                 loader.put(i64(0))
-        t.line(BARRIER)
+        self._synchronize()
         number = lambda k: t.bin("lshr", k, i64(self.step.bit_length() - 1))
         with t.for_(t.bin("sub", depth, i64(self.step)), self.step) as k:
             for loader in loaders:
@@ -396,7 +396,7 @@ class Simt:
             self._multiply(sums, self.buffer(number(k)), None)
             for loader in loaders:
                 loader.put(t.bin("add", number(k), i64(1)))
-            t.line(BARRIER)
+            self._synchronize()
         with t.if_(some):
             last = t.bin("and", t.bin("sub", depth, i64(1)), i64(-self.step))
             self._take(sums, self.buffer(number(last)), t.bin("sub", depth, last))
@@ -442,6 +442,10 @@ class Simt:
             for loader in loaders:
                 loader.copy(first, depth, number)
         t.line("call void @llvm.nvvm.cp.async.commit.group()")
+
+    def _synchronize(self) -> None:
+        """Wait for the other threads."""
+        self.t.line(BARRIER)
 
     def _take(self, sums: Sums, here: V, left: V) -> None:
         """Multiply a step's panels, of which the last one is shorter."""

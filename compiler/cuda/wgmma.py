@@ -90,6 +90,15 @@ class Wgmma(Mma):
         self._asm(sums, "wgmma.wait_group.sync.aligned 0;", [])
 
     def _multiply(self, sums: Sums, here: V, steps: V | None) -> None:
+        self._add_products(sums, here, [(self.a.offsets[0], self.b.offsets[0])], waiting=1)
+
+    def _add_products(
+        self, sums: Sums, here: V, panels: Sequence[tuple[int, int]], waiting: int, fresh: bool = False
+    ) -> None:
+        """Add products of pairs of panels, which lie at offsets from `here`; `fresh`: the sums begin with them.
+
+        Of all that was begun, this waits until no more than the `waiting` last ones are under way.
+        """
         t = self.t
         base = t.op(f"ptrtoint {here} to i64", "i64")
         rows = t.bin("mul", t.cast("zext", self.group, "i64"), i64(BOX))
@@ -98,25 +107,26 @@ class Wgmma(Mma):
         lines: list[str] = []
         count = self.columns // 2
         for side, start in zip((self.a, self.b), starts, strict=True):
-            address = t.bin("and", t.bin("add", start, i64(side.offsets[0])), i64(0x3FFFF))
+            address = t.bin("and", start, i64(0x3FFFF))
             leading = 1 if side.deep else BOX >> 4
             operands.append(t.bin("or", t.bin("lshr", address, i64(4)), i64(_SWIZZLE | leading << 16)))
         registers = ", ".join(f"${k}" for k in range(count))
         trans = ", ".join(str(int(not side.deep)) for side in (self.a, self.b))
-        for part in range(STEP // DEPTH):
-            steps_ = [(2 if side.deep else DEPTH * ROW >> 4) * part for side in (self.a, self.b)]
-            names = [f"{letter}{part}" for letter in "ab"]
-            lines += [
-                f"add.s64 {n}, ${2 * count + k}, {s};" for k, (n, s) in enumerate(zip(names, steps_, strict=True))
-            ]
+        parts = [(pair, part) for pair in panels for part in range(STEP // DEPTH)]
+        for number, (pair, part) in enumerate(parts):
+            names = [f"{letter}{number}" for letter in "ab"]
+            for k, (name, side, offset) in enumerate(zip(names, (self.a, self.b), pair, strict=True)):
+                step = (offset >> 4) + (2 if side.deep else DEPTH * ROW >> 4) * part
+                lines.append(f"add.s64 {name}, ${2 * count + k}, {step};")
             lines.append(
                 f"wgmma.mma_async.sync.aligned.m64n{self.columns}k16.f32.{self.dtype}.{self.dtype} "
-                f"{{{registers}}}, {names[0]}, {names[1]}, p, 1, 1, {trans};"
+                f"{{{registers}}}, {names[0]}, {names[1]}, {'q' if fresh and not number else 'p'}, 1, 1, {trans};"
             )
-        declared = ", ".join(f"{letter}{part}" for part in range(STEP // DEPTH) for letter in "ab")
+        declared = ", ".join(f"{letter}{number}" for number in range(len(parts)) for letter in "ab")
         text = (
-            f"{{ .reg .pred p; .reg .b64 {declared}; setp.eq.u32 p, 0, 0; wgmma.fence.sync.aligned; {' '.join(lines)} "
-            "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 1; }"
+            f"{{ .reg .pred p, q; .reg .b64 {declared}; setp.eq.u32 p, 0, 0; setp.ne.u32 q, 0, 0; "
+            f"wgmma.fence.sync.aligned; {' '.join(lines)} "
+            f"wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned {waiting}; }}"
         )
         self._asm(sums, text, operands)
 

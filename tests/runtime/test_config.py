@@ -33,6 +33,7 @@ def test_every_setting_is_documented():
         ("interpret", "1", True),
         ("verify", "off", False),
         ("max_pending", "17", 17),
+        ("matmul_precision", "ieee", "ieee"),
     ],
 )
 def test_good(name, text, value):

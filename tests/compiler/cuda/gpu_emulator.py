@@ -533,6 +533,8 @@ class Emulator:
     def _call(self, rhs: str, mask: np.ndarray) -> Any:
         if "wgmma" in rhs and (asm := _ASM.match(rhs)):
             return gpu_warps.wgmma(self, asm[2], [self.typed(a)[0] for a in _split(asm[4])], mask)
+        if "bar.red.or" in rhs and (asm := _ASM.match(rhs)):
+            return gpu_warps.any_of_group(self, self.typed(_split(asm[4])[0])[0], mask)
         if ".f64.f64" in rhs and (asm := _ASM.match(rhs)):
             return gpu_warps.multiply_doubles(asm[2], [self.typed(a)[0] for a in _split(asm[4])])
         if asm := _ASM.match(rhs):

@@ -111,6 +111,14 @@ def _panel(e: Emulator, block: int, descriptor: int, lines: int, across: bool, k
     return _halves(bits.reshape(-1, 2), kind == "bf16").reshape(lines, 16)
 
 
+def any_of_group(e: Emulator, value: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """bar.red.or of four warps."""
+    groups = mask.reshape(-1, 128)
+    assert (groups.all(1) | ~groups.any(1)).all(), "a barrier that not all threads reach"
+    e.epoch[np.unique(np.flatnonzero(mask) // e.threads)] += 1
+    return np.repeat((value.reshape(-1, 128) != 0).any(1), 128).astype(np.int32)
+
+
 def multiply_doubles(text: str, args: list[np.ndarray]) -> list[np.ndarray]:
     """mma of f64: 8 or 16 rows times 8 columns."""
     shape = re.search(r"m(\d+)n8k(\d+)", text)

@@ -1,0 +1,183 @@
+"""The schedule of products of f32 on Hopper's tensor cores, which multiply bf16; see gemm.py.
+
+Each operand lies in memory in three parts of bf16, each scaled by 2**8 more than the one before, that add up to it.  Of
+the nine products of parts six count: those of a step of k are added up from the smallest to the largest, scaled down
+between, and then added to the tile's sums.  Tensor cores truncate as they add, which in so short a run does no harm.
+
+A tile of which a sum is infinite or a NaN is computed once more in ordinary arithmetic, from what the parts add up to:
+so infinities and NaNs come out as they do there, and so do sums whose parts alone overflow.
+"""
+
+from __future__ import annotations
+
+from .. import ir
+from ..llvm.text import V
+from . import memory, tensor_maps
+from .hopper import SIDE, Hopper, nbytes
+from .memory import SHARED, i32, i64
+from .pipeline import Ring
+from .simt import Simt, Sums
+from .target import Target
+from .wgmma import ROWS
+
+#: Products of parts that are of one size, smallest first.
+PRODUCTS = (((2, 0), (0, 2), (1, 1)), ((1, 0), (0, 1)), ((0, 0),))
+#: The scale of a part relative to the one before.
+SCALE = 2.0**-8
+COUNT = 3
+
+
+class Triples(Hopper):
+    """Generates the code of one kernel."""
+
+    #: What is computed in ordinary arithmetic has its panels where finished tiles are.
+    boxes, spare = 2, 32 << 10
+
+    @staticmethod
+    def suits(kernel: ir.Kernel, target: Target) -> bool:
+        roots = [op for op in kernel.body.ops if op.name == "dot" and op.result.type.dtype == "f32"]
+        if target.arch != "sm_90a" or not roots or not all(parts_of(x) for x in roots[0].operands[:2]):
+            return False
+        made = Triples(kernel, target)
+        return made.block in ((ROWS, 64), (ROWS, 128)) and None not in made.maps.values()
+
+    def __init__(self, kernel: ir.Kernel, target: Target) -> None:
+        super().__init__(kernel, target)
+        self.maps = {}
+        for name, side in (("a", self.a), ("b", self.b)):
+            box = (SIDE, side.extent if side.deep else SIDE)
+            for k, op in enumerate(parts_of(side.values[0])):
+                self.maps[f"{name}{k}"] = tensor_maps.find(kernel, self.facts, op, box)
+
+    def _multiplied(self) -> str:
+        return "bf16"
+
+    def _arrange(self) -> None:
+        sizes = [nbytes(side) for side in (self.a, self.b)]
+        self.a.offsets = tuple(k * sizes[0] for k in range(COUNT))
+        self.b.offsets = tuple(COUNT * sizes[0] + k * sizes[1] for k in range(COUNT))
+        self.panels = COUNT * sum(sizes)
+
+    def _take_steps(self, sums: Sums, ring: Ring) -> None:
+        t = self.t
+        fresh = self._sums()
+        scale = t.const(SCALE, "float")
+        with t.for_(self.steps) as number:
+            stage, here = self._arrived(ring)
+            self.epilogue.bring(t.cmp("eq", number, i32(0)))
+            for size, group in enumerate(PRODUCTS):
+                panels = [(self.a.offsets[i], self.b.offsets[j]) for i, j in group]
+                if size:
+                    for cell in _cells(fresh):
+                        t.set(cell, t.bin("fmul", t.get(cell, "float"), scale))
+                self._add_products(fresh, here, panels, waiting=0, fresh=not size)
+            with t.if_(self.lead):
+                self._release(stage)
+            for total, cell in zip(_cells(sums), _cells(fresh), strict=True):
+                t.set(total, t.bin("fadd", t.get(total, "float"), t.get(cell, "float")))
+            self._advance(ring)
+        self.epilogue.prefetch()
+
+    def _leave(self, sums: Sums) -> None:
+        t = self.t
+        plain = Plain(self)
+        with t.if_else(self._finite(sums)) as turn:
+            super()._leave(sums)
+            next(turn)
+            self.epilogue.skip()
+            plain.compute()
+
+    def _finite(self, sums: Sums) -> V:
+        """Whether the sums of all threads that have rows together are finite."""
+        t = self.t
+        zero = t.const(0.0, "float")
+        # A product by zero is a NaN of what is not.
+        found = [zero] * 4
+        for k, cell in enumerate(_cells(sums)):
+            found[k % 4] = t.fma(t.get(cell, "float"), zero, found[k % 4])
+        total = t.bin("fadd", t.bin("fadd", *found[:2]), t.bin("fadd", *found[2:]))
+        text = "{ .reg .pred p, q; setp.ne.u32 p, $1, 0; bar.red.or.pred q, $2, 128, p; selp.u32 $0, 1, 0, q; }"
+        mine = t.cast("zext", t.cmp("uno", total, zero), "i32")
+        group = t.bin("add", self.group, i32(1))
+        call = f'call i32 asm sideeffect "{text}", "=r,r,r,~{{memory}}"({mine}, {group}) convergent nounwind'
+        return t.cmp("eq", t.op(call, "i32"), i32(0))
+
+
+class Plain(Simt):
+    """Computes the rows of four warps in ordinary arithmetic."""
+
+    #: It is rarely needed, and compiled with every product.
+    unrolled = 64
+
+    def __init__(self, gemm: Triples) -> None:
+        super().__init__(gemm.kernel, gemm.target)
+        self.gemm = gemm
+        self.t, self.e = gemm.t, gemm.e
+
+    def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        return (64, 64), (8, 4)
+
+    def _step(self) -> int:
+        return 16
+
+    def _synchronize(self) -> None:
+        self.gemm._act("bar.sync $0, 128;", self.t.bin("add", self.gemm.group, i32(1)))
+
+    def buffer(self, number: V) -> V:
+        t = self.t
+        turn = t.bin("mul", t.bin("urem", number, i64(self.stages)), i64(self.panels))
+        return memory.at(t, self.start, turn)
+
+    def compute(self) -> None:
+        t, gemm = self.t, self.gemm
+        self.tid = gemm.own
+        self.panels = 0
+        for side in (self.a, self.b):
+            side.offsets = (self.panels,)
+            self.panels += self.step * side.pitch * 4
+        group = t.cast("zext", gemm.group, "i64")
+        behind = t.bin("add", t.bin("mul", group, i64(self.stages * self.panels)), i64(gemm.staging))
+        self.start = memory.at(t, V("@shared", SHARED), behind)
+        self._threads()
+        row = t.bin("shl", group, i64(6))
+        extents = [gemm._extent(d) for d in (self.m, self.n)]
+        self._synchronize()
+        with t.for_(i64(gemm.columns), self.columns) as column:
+            self._tile_at([row, column], extents)
+            self._synchronize()
+        gemm._act("fence.proxy.async.shared::cta;")
+
+
+def _cells(sums: Sums) -> list[V]:
+    return [cell for row in sums for (cell,) in row]
+
+
+def parts_of(value: ir.Value) -> list[ir.Op]:
+    """The loads of the parts that a value is the sum of, largest first; none if it is no such sum."""
+    loads: list[ir.Op] = []
+    while len(loads) < COUNT - 1:
+        op = value.op
+        if op is None or op.name != "add":
+            return []
+        first, rest = op.operands
+        loads += _load(first)
+        if rest.op is None or rest.op.name != "multiply" or not _is_scale(rest.op.operands[1]):
+            return []
+        value = rest.op.operands[0]
+    loads += _load(value)
+    return loads if len(loads) == COUNT else []
+
+
+def _load(value: ir.Value) -> list[ir.Op]:
+    op = value.op
+    if op is None or op.name != "cast":
+        return []
+    (x,) = op.operands
+    return [x.op] if x.type.dtype == "bf16" and x.op is not None and x.op.name == "load_view" else []
+
+
+def _is_scale(value: ir.Value) -> bool:
+    op = value.op
+    if op is not None and op.name == "broadcast":
+        op = op.operands[0].op
+    return op is not None and op.name == "const" and op.attrs["value"] == SCALE

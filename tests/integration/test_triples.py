@@ -1,0 +1,155 @@
+"""Products of float32 that tensor cores make of parts of bfloat16."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from blockarray.compiler import fusion, prepare
+from tests.support import xp
+
+pytestmark = pytest.mark.cpu_only
+
+
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    from tests.fake_gpu import installed
+
+    monkeypatch.setattr(fusion, "TRIPLES_WORK", 1)
+    monkeypatch.setattr(prepare, "TRIPLES_SIDE", 16)
+    with installed(emulate=True):
+        yield
+
+
+def on_gpu(a: np.ndarray):
+    x = xp.asarray(a, device="cuda:0")
+    xp.evaluate(x)
+    return x
+
+
+def floats(r: np.random.Generator, *shape: int) -> np.ndarray:
+    return r.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 64), (130, 80, 70), (33, 17, 200)])
+@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
+def test_products(m, n, k, turned):
+    r = np.random.default_rng(m)
+    a, b = floats(r, k, m).T if "a" in turned else floats(r, m, k), floats(r, k, n)
+    b = floats(r, n, k).T if "b" in turned else b
+    x = on_gpu(a.T).T if "a" in turned else on_gpu(a)
+    y = on_gpu(b.T).T if "b" in turned else on_gpu(b)
+    product = x @ y
+    assert [k.name for k in xp.explain(product).kernels] == ["triples", "triples", "dot"]
+    wide = a.astype(np.float64) @ b.astype(np.float64)
+    scale = np.abs(a).astype(np.float64) @ np.abs(b)
+    assert (np.abs(np.asarray(product) - wide) <= 3e-7 * scale).all()
+
+
+def extremes(r: np.random.Generator, *shape: int) -> np.ndarray:
+    """float32 of any exponent, among them the smallest and the largest ones."""
+    bits = r.integers(0, 1 << 32, shape, np.uint32)
+    x = bits.view(np.float32).copy()
+    x[~np.isfinite(x)] = np.finfo(np.float32).max
+    flat = x.reshape(-1)
+    edges = [0x7F7FFFFF, 0x7F7F8000, 0x7F7F7FFF, 0x00800000, 0x007FFFFF, 1, 0x80000001, 0x3F7FFFFF, 0x80000000, 0]
+    flat[: len(edges)] = np.array(edges, np.uint32).view(np.float32)
+    return x
+
+
+def split(x: np.ndarray) -> list[np.ndarray]:
+    """What the kernel does, in NumPy."""
+    largest = np.float32(2.0**128 - 2.0**120)
+    parts = []
+    with np.errstate(all="ignore"):
+        for k in range(3):
+            part = (x if k == 2 else np.clip(x, -largest, largest)).astype(ml_dtypes.bfloat16)
+            parts.append(part)
+            x = (x - part.astype(np.float32)) * np.float32(256)
+    return parts
+
+
+def test_parts_add_up_exactly():
+    x = np.concatenate([extremes(np.random.default_rng(0), 1 << 20), np.array([np.inf, -np.inf], np.float32)])
+    high, middle, low = (p.astype(np.float32) for p in split(x))
+    assert np.isfinite(high).all() and np.isfinite(middle).all() and np.isfinite(low[:-2]).all()
+    np.testing.assert_array_equal(high + (middle + low / 256) / 256, x)
+    assert np.isnan(split(np.array([np.nan], np.float32))[0])
+
+
+def test_kernel_that_splits():
+    """A product by the identity gives the other operand, whatever it is."""
+    a = extremes(np.random.default_rng(1), 128, 128)
+    one = np.eye(128, dtype=np.float32)
+    # One product's parts of the largest floats may add up to infinity: the ordinary arithmetic has them.
+    np.testing.assert_array_equal(np.asarray(on_gpu(a) @ on_gpu(one)), a + 0)
+    np.testing.assert_array_equal(np.asarray(on_gpu(one) @ on_gpu(a)), a + 0)
+
+
+@pytest.mark.parametrize("shape", [(128, 128, 64), (150, 70, 80)])
+def test_what_is_not_finite(shape):
+    m, n, k = shape
+    r = np.random.default_rng(2)
+    a, b = floats(r, m, k), floats(r, k, n)
+    a[3, 5], a[70, 2], a[71, 2], a[100, 9], a[127, 0] = np.inf, -np.inf, np.nan, np.inf, 3e38
+    a[100, 11], b[0, 1], b[9, 6], b[5, 7], a[9, :2], b[:2, 9] = -np.inf, 3.0, 0.0, 1e-40, (3e38, -3e38), (1e38, 1e38)
+    with np.errstate(all="ignore"):
+        want = np.zeros((m, n), np.float32)
+        for j in range(k):
+            want = (want.astype(np.float64) + a[:, j, None].astype(np.float64) * b[j]).astype(np.float32)
+    got = np.asarray(on_gpu(a) @ on_gpu(b))
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
+    np.testing.assert_array_equal(np.sign(got[np.isinf(got)]), np.sign(want[np.isinf(want)]))
+    fine = np.isfinite(want)
+    with np.errstate(all="ignore"):
+        scale = (np.abs(a).astype(np.float64) @ np.abs(b))[fine]
+    assert (np.abs(got[fine].astype(np.float64) - want[fine]) <= 1e-6 * scale).all()
+
+
+def test_prologues_and_epilogues():
+    r = np.random.default_rng(3)
+    a, b, c = floats(r, 130, 70), floats(r, 70, 96), floats(r, 96)
+    product = xp.tanh(xp.exp(on_gpu(a)) @ on_gpu(b) * 0.1 + on_gpu(c))
+    found = xp.explain(product).kernels
+    assert [k.name for k in found][:1] != ["dot"] and len(found) == 3
+    assert any("precision" in cut for cut in found[-1].cuts)
+    want = np.tanh(np.exp(a.astype(np.float64)) @ b * 0.1 + c)
+    np.testing.assert_allclose(np.asarray(product), want, 1e-5, 1e-5)
+
+
+def test_batches():
+    r = np.random.default_rng(4)
+    a, b = floats(r, 3, 1, 50, 40), floats(r, 2, 40, 33)
+    np.testing.assert_allclose(np.asarray(on_gpu(a) @ on_gpu(b)), a @ b, 1e-5, 1e-4)
+    c = floats(r, 64, 48)
+    y = on_gpu(c)
+    np.testing.assert_allclose(np.asarray(y @ y.T), c @ c.T, 1e-5, 1e-4)
+    np.testing.assert_allclose(np.asarray(y[::-1, ::2].T @ y[::-1, 1::2]), c[::-1, ::2].T @ c[::-1, 1::2], 1e-5, 1e-4)
+
+
+def test_precision_is_that_of_the_recording():
+    r = np.random.default_rng(5)
+    a, b = floats(r, 64, 48), floats(r, 48, 40)
+    x, y = on_gpu(a), on_gpu(b)
+    assert xp.get_matmul_precision() == "highest"
+    with xp.matmul_precision("ieee"):
+        exact = x @ y
+        with xp.matmul_precision("highest"):
+            assert xp.get_matmul_precision() == "highest"
+    parts = x @ y
+    assert [k.name for k in xp.explain(exact).kernels] == ["dot"]
+    assert xp.explain(exact).kernels[0].ops == ["dot (ieee)"]
+    assert len(xp.explain(parts).kernels) == 3
+    both = np.asarray(exact + parts)
+    np.testing.assert_allclose(both, 2 * (a @ b), 1e-5, 1e-5)
+    with pytest.raises(ValueError, match="highest, ieee"):
+        xp.set_matmul_precision("double")
+    xp.set_matmul_precision("ieee")
+    try:
+        assert xp.get_matmul_precision() == "ieee" and len(xp.explain(x @ y).kernels) == 1
+    finally:
+        xp.set_matmul_precision("highest")
