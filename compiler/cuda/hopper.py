@@ -61,7 +61,7 @@ class Hopper(Pipelined, Wgmma):
         super().__init__(kernel, target)
         self.threads = LOADING + MULTIPLYING
         self.maps: dict[str, TensorMap | None] = {"a": self._map(self.a), "b": self._map(self.b)}
-        self._arrange()
+        self._place_panels()
         self.epilogue = Epilogue(self) if self.cluster == 1 and self.columns >= SIDE else Direct(self)
         self._layout()
 
@@ -93,7 +93,7 @@ class Hopper(Pipelined, Wgmma):
         columns = self.block[1]
         return (ROWS, columns), (2, columns // 4)
 
-    def _arrange(self) -> None:
+    def _place_panels(self) -> None:
         """Tell where panels lie in a stage."""
         self.a.offsets, self.b.offsets = (0,), (ROWS * ROW,)
         self.panels = sum(nbytes(side) for side in (self.a, self.b))

@@ -52,7 +52,7 @@ class Triples(Hopper):
     def _multiplied(self) -> str:
         return "bf16"
 
-    def _arrange(self) -> None:
+    def _place_panels(self) -> None:
         sizes = [nbytes(side) for side in (self.a, self.b)]
         self.a.offsets = tuple(k * sizes[0] for k in range(COUNT))
         self.b.offsets = tuple(COUNT * sizes[0] + k * sizes[1] for k in range(COUNT))
@@ -134,11 +134,13 @@ class Plain(Simt):
         self.panels = 0
         for side in (self.a, self.b):
             side.offsets = (self.panels,)
-            self.panels += self.step * side.pitch * 4
+            self.panels += self._panel(side) * 4
         group = t.cast("zext", gemm.group, "i64")
         behind = t.bin("add", t.bin("mul", group, i64(self.stages * self.panels)), i64(gemm.staging))
         self.start = memory.at(t, V("@shared", SHARED), behind)
         self._threads()
+        for side in (self.a, self.b):
+            self._units(side)
         row = t.bin("shl", group, i64(6))
         extents = [gemm._extent(d) for d in (self.m, self.n)]
         self._synchronize()
