@@ -26,7 +26,7 @@ from .runtime.device import CudaDevice, Device, default_device
 from .tuned import Table
 
 #: Rounds that all candidates take part in, and what the best of these may take more than the fastest to stay in.
-_FIRST, _NEAR = 2, 1.25
+_FIRST, _NEAR = 3, 1.25
 #: Rounds of those that are left: as many as take so many seconds, within bounds.
 _SECONDS, _LEAST, _MOST = 0.5, 5, 30
 #: By how much another choice than the usual one must be faster.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from . import dtypes, schedule
 from .choices import Choice, Choices, size_class
-from .fusion import PARTIAL
+from .fusion import PARTIAL, Group
 from .index import Axis
 from .schedule import Space, Tiles, bucket, in_boxes
 
@@ -16,9 +16,11 @@ TOGETHER = (8, 16, 32)
 STAGES = 4
 #: Tiles are at least this part of the usual one.
 _LEAST = 16
+#: Rows, and keys, that a program of a softmax between two products takes at a time.
+ROWS = {"cpu": (32, 64, 128), "cuda": (64, 128)}
 #: CPU: steps of k in a block of a product, and rows.
-DEPTHS = (128, 192, 256, 384, 512)
-HEIGHTS = (96, 192, 384)
+DEPTHS = (128, 256, 384)
+HEIGHTS = (96, 192)
 
 
 def tiles(space: Space, usual: Tiles, target: str, choices: Choices) -> tuple[Tiles, dict[str, int], bool]:
@@ -40,17 +42,29 @@ def tiles(space: Space, usual: Tiles, target: str, choices: Choices) -> tuple[Ti
     return made, {name: value for name, value in found.items() if name not in names}, True
 
 
+def online(group: Group, axes: Sequence[Axis], usual: Choice, target: str, choices: Choices) -> Choice:
+    """Rows of a program that walks over keys, and keys that it takes at a time."""
+    sizes = [*(a.size for a in axes[:4]), prod(a.size for a in axes[4:])]
+    key = f"{target}: {' '.join(_ops(group))}; {'x'.join(map(size_class, sizes))}"
+    blocks = [{"rows": rows, "keys": keys} for rows in ROWS[target] for keys in ROWS[target]]
+    return choices.choose(key, usual, lambda: [b for b in blocks if b["keys"] <= bucket(sizes[2])])
+
+
+def _ops(group: Group) -> list[str]:
+    return [f"{n.op.name}:{dtypes.name(n.dtype)}" for n in reversed(group.nodes)]
+
+
 def _key(space: Space, usual: Tiles, target: str) -> str:
     """What the best tiles may depend on."""
     axes = [f"{size_class(a.size)}{'' if a in space.parallel else 'w'}" for a in usual]
     rest = size_class(prod(a.size for a in space.parallel if a not in usual))
-    ops = [f"{n.op.name}:{dtypes.name(n.dtype)}" for n in reversed(space.group.nodes)]
     lanes = [
         "".join(str(k) for k, a in enumerate(usual) if abs(form.terms.get(a, 0)) == 1)
         for (what, _, _), form in space.forms.items()
         if what != "value"
     ]
-    return f"{target}: {' '.join(ops)}; {rest} of {'x'.join(axes)}; along {' '.join(lanes)}"
+    boxes = ", in boxes" if target == "cuda" and space.group.product is not None and in_boxes(space) else ""
+    return f"{target}: {' '.join(_ops(space.group))}; {rest} of {'x'.join(axes)}; along {' '.join(lanes)}{boxes}"
 
 
 def _gpu_products(space: Space, names: Mapping[str, Axis], blocks: Choice) -> Iterable[Choice]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from . import dtypes
+from . import alternatives, dtypes
 from .builder import Extents
 from .expr import Expr
 from .fusion import At, Group, Policy, canonical, edges
@@ -83,7 +83,7 @@ class _Online(Lowering):
         kernel = self.b.finish()
         kernel.attrs["schedule"] = "online"
         self._annotate(kernel)
-        return Lowered(kernel, self.args, self.programs, False, tuple(self.messages))
+        return Lowered(kernel, self.args, self.programs, False, tuple(self.messages), self.tuned)
 
     # -- axes ---------------------------------------------------------------------------------------------------------
     def _fixed(self) -> set[Axis]:
@@ -123,8 +123,12 @@ class _Online(Lowering):
                 self.forms[key] = Index(form.const, {**form.terms, **dict.fromkeys(short, 1)})
 
     def _choose_tiles(self) -> None:
-        rows, self.block = (GPU_ROWS, GPU_KEYS) if self.gpu else (CPU_ROWS, min(CPU_KEYS, bucket(self.keys.size)))
-        self.tile = {self.rows: rows, self.features: None, self.columns: None}
+        rows, block = (GPU_ROWS, GPU_KEYS) if self.gpu else (CPU_ROWS, min(CPU_KEYS, bucket(self.keys.size)))
+        usual = {"rows": rows, "keys": block}
+        axes = self.rows, self.features, self.keys, self.columns, *(self.parallel - {self.rows, self.columns})
+        found = alternatives.online(self.group, axes, usual, self.policy.target, self.policy.choices)
+        self.block, self.tuned = found["keys"], found is not usual
+        self.tile = {self.rows: found["rows"], self.features: None, self.columns: None}
         stride = lambda axis: max(abs(f.terms.get(axis, 0)) for f in self.forms.values())
         self.grid = sorted(self.parallel - {*self.tile}, key=stride, reverse=True)
 
