@@ -69,6 +69,8 @@ GPU_WIDE_PRODUCT = {(128, 256): 0.41, (128, 128): 0.21, (128, 64): 0.13}
 #: GPU: the same of tiles of few columns, or rows, and of parts of k of one: what it costs to add them up.
 GPU_NARROW_PRODUCT = {(128, 32): 0.12, (128, 16): 0.11}
 GPU_PARTS = {1: 0.0, 2: 0.5, 4: 0.6, 8: 0.7}
+#: GPU: most rows or columns of products whose other operand is computed as it comes from memory, see cuda/streamed.py.
+GPU_STREAMED = 64
 #: GPU: bytes of memory that a processor takes in that time.
 GPU_BYTES = 45_000
 #: The same of products of float32 in parts.
@@ -104,6 +106,14 @@ class Space:
     #: Blocks that may share a tile of a product, and those that do.
     cluster: int = 1
     parts: int = 1
+
+    def computed(self, axis: Axis) -> bool:
+        """Whether a product's operand along an axis is computed in the kernel."""
+        product = self.group.product
+        assert product is not None
+        at = self.group.output_index[product] if product in self.group.output_index else self.group.uses[product][0]
+        sides = zip(canonical(at)[-2:], edges(self.group, product, canonical(at)), strict=True)
+        return any(index.single() is axis and node in self.group.nodes for index, (node, _) in sides)
 
     def stride(self, axis: Axis) -> int:
         return max((abs(f.terms.get(axis, 0)) for f in self.forms.values()), default=0)
@@ -293,6 +303,9 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
         tile = min(GPU_TRIPLES, key=lambda tile: rounds(tile) * (1 + steps * GPU_TRIPLES[tile]))
         return {m: tile[0], k: None, n: tile[1]}
     if m and k and n and product is not None and dtypes.name(product.inputs[0].dtype) in ("f16", "bf16"):
+        few, many = sorted((m, n), key=lambda axis: axis.size)
+        if few.size <= GPU_STREAMED and space.computed(many):
+            return {a: None if a is k else GPU_STREAMED if a is many else max(16, bucket(few.size)) for a in (m, k, n)}
         tiles = [*GPU_WIDE_PRODUCT]
         boxes = space.cluster > 1 and in_boxes(space)
         if boxes:

@@ -19,6 +19,7 @@ from .mma import Mma
 from .mma64 import Mma64
 from .parts import Parts
 from .simt import Simt
+from .streamed import Streamed
 from .target import Target
 from .triples import Triples
 from .wgmma import Wgmma
@@ -26,5 +27,6 @@ from .wgmma import Wgmma
 
 def generate(kernel: ir.Kernel, target: Target) -> Code:
     """The module of a matrix product."""
-    schedule = next((s for s in (Triples, Parts, Hopper, Wgmma, Mma, Mma64) if s.suits(kernel, target)), Simt)
+    order = (Triples, Parts, Hopper, Streamed, Wgmma, Mma, Mma64)
+    schedule = next((s for s in order if s.suits(kernel, target)), Simt)
     return schedule(kernel, target).generate()

@@ -59,26 +59,30 @@ def at(t: Text, base: V, nbytes: V | int) -> V:
 
 # -- words ------------------------------------------------------------------------------------------------------------
 # An access moves 1, 2, 4 or 8 words of one LLVM type: i8 and i16 (alone), i32 or i64.
-def _word(dtype: str, nbytes: int) -> tuple[str, int]:
+def word(dtype: str, nbytes: int) -> tuple[str, int]:
+    """The words that so many bytes of elements are moved in: their type and number."""
     size = dtypes.SIZE[dtypes.PART.get(dtype, dtype)]
-    word = max(size, min(4, nbytes))
-    return f"i{8 * word}", nbytes // word
+    each = max(size, min(4, nbytes))
+    return f"i{8 * each}", nbytes // each
 
 
 def load(t: Text, ptr: V, dtype: str, n: int, mask: V | None = None, beyond: int = 0) -> list[Register]:
     """n consecutive elements, `beyond` bytes after an address, at a multiple of their joint size."""
-    word, count = _word(dtype, n * dtypes.SIZE[dtype])
+    return unpack(t, load_words(t, ptr, dtype, n, mask, beyond), dtype, n)
+
+
+def load_words(t: Text, ptr: V, dtype: str, n: int, mask: V | None = None, beyond: int = 0) -> list[V]:
+    """What `load` loads, as words of memory."""
+    kind, count = word(dtype, n * dtypes.SIZE[dtype])
     if mask is None:
-        words = _load_words(t, at(t, ptr, beyond), word, count)
-    else:
-        words = _load_masked(t, ptr, word, count, mask, beyond)
-    return unpack(t, words, dtype, n)
+        return _load_words(t, at(t, ptr, beyond), kind, count)
+    return _load_masked(t, ptr, kind, count, mask, beyond)
 
 
 def store(t: Text, values: Sequence[Register], ptr: V, dtype: str, mask: V | None = None, beyond: int = 0) -> None:
     """Store consecutive elements, `beyond` bytes after an address, at a multiple of their joint size."""
-    word, count = _word(dtype, len(values) * dtypes.SIZE[dtype])
-    words = pack(t, values, dtype, word)
+    kind, count = word(dtype, len(values) * dtypes.SIZE[dtype])
+    words = pack(t, values, dtype, kind)
     assert len(words) == count
     if mask is None:
         _store_words(t, words, at(t, ptr, beyond))

@@ -119,6 +119,23 @@ def finished(
     return p.case(4 * tolerance(dtype), 8 * k**0.5 * tolerance(dtype))
 
 
+def dequantised(
+    held: str = "i8", m: int = 16, n: int = 144, k: int = 272, turned: bool = False, swapped: bool = False
+) -> Case:
+    """a @ (cast(b) * c) with b of another type and c over n; `turned`: b lies along k, `swapped`: all transposed."""
+    p = Product(m, n, k, 16 if m <= 16 else 64, broad=64)
+    if swapped:
+        p = Product(n, m, k, 64, broad=16)
+    b = p.b
+    large, few = ("mk", "kn") if swapped else ("kn", "mk")
+    dim = large.strip("k")
+    weights = b.cast(p.operand(large, held, turned), "bf16")
+    weights = b.op("multiply", weights, p.spread(p.line(dim, "bf16"), large))
+    other = p.operand(few, "bf16", swapped)
+    p.result(b.dot(weights, other) if swapped else b.dot(other, weights))
+    return p.case(4 * tolerance("bf16"), (60 if held in ("i8", "u8") else 1) * k**0.5 * tolerance("bf16"))
+
+
 def distances(dtype: str = "f32", m: int = 64, n: int = 64, k: int = 16, side: int = 64, kind: str = "sum") -> Case:
     """Sums of (a[:, None] - b[None]) ** 2, or for other kinds of |a[:, None] - b[None]|, over k."""
     p = Product(m, n, k, side)
@@ -217,6 +234,13 @@ CASES: dict[str, Callable[[], Case]] = {
     "finished bf16": finished,
     "finished f16 odd": lambda: finished("f16", 150, 141, 77, 3, 64),
     "finished bf16 turned": lambda: finished("bf16", 144, 144, 64, 0, 128, turned=True),
+    "dequantised": dequantised,
+    "dequantised turned": lambda: dequantised("i8", 13, 80, 560, True),
+    "dequantised u8 swapped": lambda: dequantised("u8", 16, 128, 96, False, True),
+    "dequantised u8 swapped turned": lambda: dequantised("u8", 16, 112, 336, True, True),
+    "dequantised f32": lambda: dequantised("f32", 16, 64, 64),
+    "dequantised f32 turned": lambda: dequantised("f32", 50, 70, 144, True),
+    "dequantised f16": lambda: dequantised("f16", 64, 64, 208),
     "product f16 short": lambda: product("f16", 64, 64, 16, 64),
     "product bf16 long": lambda: product("bf16", 33, 32, 333, 32),
     "product f16 aligned, k odd": lambda: product("f16", 32, 64, 176, 64, "ab"),

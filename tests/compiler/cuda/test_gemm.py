@@ -8,6 +8,7 @@ import pytest
 from blockarray.compiler import cuda, interpreter
 from blockarray.compiler.cuda import gemm, tools
 from blockarray.compiler.cuda.ptx import assemble, emit
+from blockarray.compiler.cuda.streamed import Streamed
 from blockarray.compiler.verifier import verify
 from tests.compiler.cuda import gpu_emulator, gpu_products
 
@@ -50,6 +51,11 @@ def test_values(name):
 )
 def test_tensor_cores_are_used(name, instruction):
     assert instruction in gemm.generate(gpu_products.CASES[name]().kernel, TARGET).text
+
+
+@pytest.mark.parametrize("name", [name for name in gpu_products.CASES if name.startswith("dequantised")])
+def test_few_rows_of_a_computed_operand_are_streamed(name):
+    assert Streamed.suits(gpu_products.CASES[name]().kernel, TARGET)
 
 
 @pytest.mark.parametrize("name", ["product f16", "product bf16 whole", "product bf16 transposed", "fused bf16"])
