@@ -131,7 +131,7 @@ class Streamed(Mma):
             # Those past the end are the first one, and go nowhere.
             rows.append(t.select(t.cmp("slt", row, extent), row, i64(0)))
         loads = [op for op in side.ops if op.name == "load_view" and self.k in op.result.type.extents]
-        feed = _Feed(side, rows, [unit for op in loads for unit in self._units(side, op, count)], {})
+        feed = _Feed(side, rows, [unit for op in loads for unit in self._divided(side, op, count)], {})
         for op in loads:
             pointer, _, strides, extents = view(op)
             size = dtypes.SIZE[pointer.type.dtype]
@@ -148,7 +148,7 @@ class Streamed(Mma):
             e.run([op for op in side.ops if op.result.type.extents == (side.dim,)], {side.dim: row})
         return feed
 
-    def _units(self, side: Side, op: ir.Op, count: int) -> list[_Unit]:
+    def _divided(self, side: Side, op: ir.Op, count: int) -> list[_Unit]:
         both = side.dim in op.result.type.extents
         if side.deep or not both:
             width = min(max(1, self.facts.width(op, self.k)), self.each)
