@@ -9,7 +9,7 @@ from . import dtypes, schedule
 from .choices import Choice, Choices, size_class
 from .fusion import PARTIAL, Group
 from .index import Axis
-from .schedule import Space, Tiles, bucket, in_boxes
+from .schedule import Space, Tiles, bucket, in_boxes, in_triples
 
 #: GPU: rows of tiles of a product that are gone through together, and stages of its ring.
 TOGETHER = (8, 16, 32)
@@ -63,17 +63,27 @@ def _key(space: Space, usual: Tiles, target: str) -> str:
         for (what, _, _), form in space.forms.items()
         if what != "value"
     ]
-    boxes = ", in boxes" if target == "cuda" and space.group.product is not None and in_boxes(space) else ""
-    return f"{target}: {' '.join(_ops(space.group))}; {rest} of {'x'.join(axes)}; along {' '.join(lanes)}{boxes}"
+    product = space.group.product
+    how = "" if product is None or product.attrs is None else f", {product.attrs}"
+    if product is not None and target == "cuda":
+        how += ", in triples" * in_triples(product) + ", in boxes" * in_boxes(space)
+    return f"{target}: {' '.join(_ops(space.group))}; {rest} of {'x'.join(axes)}; along {' '.join(lanes)}{how}"
 
 
 def _gpu_products(space: Space, names: Mapping[str, Axis], blocks: Choice) -> Iterable[Choice]:
     product = space.group.product
-    wide = product is not None and product.inputs[0].dtype.itemsize <= 2 and len(blocks) == 2
-    boxes = wide and space.cluster > 1 and in_boxes(space)
-    sides = [*schedule.GPU_WIDE_PRODUCT, *(schedule.GPU_NARROW_PRODUCT if boxes else ())] if wide else []
+    triples = product is not None and in_triples(product)
+    wide = product is not None and (triples or product.inputs[0].dtype.itemsize <= 2) and len(blocks) == 2
+    boxes = wide and not triples and space.cluster > 1 and in_boxes(space)
+    sides = (
+        [*schedule.GPU_TRIPLES]
+        if triples
+        else [*schedule.GPU_WIDE_PRODUCT, *(schedule.GPU_NARROW_PRODUCT if boxes else ())]
+        if wide
+        else []
+    )
     sides += [(few, many) for many, few in sides if boxes and few < 128]
-    sides += [(side, side) for side in schedule.GPU_PRODUCT if (side, side) not in sides]
+    sides += [(side, side) for side in schedule.GPU_PRODUCT if not triples and (side, side) not in sides]
     for tile in [dict(zip(blocks, both)) for both in sides]:
         area = prod(tile.values())
         if _LEAST * area < prod(blocks.values()) or any(b > 2 * bucket(names[d].size) for d, b in tile.items()):

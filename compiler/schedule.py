@@ -297,7 +297,7 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
     sizes = [1 if a is None else a.size for a in (m, n)]
     batches = prod(a.size for a in space.parallel if a not in (m, n))
     product = space.group.product
-    if m and k and n and product is not None and _in_triples(product):
+    if m and k and n and product is not None and in_triples(product):
         steps = -(-k.size // 64)
         rounds = lambda tile: -(-batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True)) // processors)
         tile = min(GPU_TRIPLES, key=lambda tile: rounds(tile) * (1 + steps * GPU_TRIPLES[tile]))
@@ -326,7 +326,8 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
     return {axis: size for axis, size in tile if axis is not None}
 
 
-def _in_triples(product: Expr) -> bool:
+def in_triples(product: Expr) -> bool:
+    """Whether a product of float32 is one of its operands' parts in bfloat16."""
     x = product.inputs[0]
     while x.op is E.VIEW:
         x = x.inputs[0]

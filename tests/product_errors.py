@@ -40,6 +40,8 @@ class Kind:
     exponents: int
     #: Sums in tensor cores are cut off, not rounded: their errors grow with k, not with its root.
     cut_off: bool = False
+    #: How float32 is multiplied.
+    precision: str = "highest"
 
 
 HALF, SINGLE, DOUBLE = 2.0**-11, 2.0**-24, 2.0**-53
@@ -48,6 +50,7 @@ KINDS = {
     "bf16": Kind("bfloat16", "bfloat16", 2.0**-8 / 2, SINGLE, 20, True),
     "f8 e4m3": Kind("float8_e4m3fn", "bfloat16", 2.0**-8 / 2, 2.0**-13, 1, True),
     "f32": Kind("float32", "float32", SINGLE, SINGLE, 20),
+    "f32, ieee": Kind("float32", "float32", SINGLE, SINGLE, 20, precision="ieee"),
     "f64": Kind("float64", "float64", DOUBLE, DOUBLE, 20),
     "c64": Kind("complex64", "complex64", SINGLE, SINGLE, 20),
     "c128": Kind("complex128", "complex128", DOUBLE, DOUBLE, 20),
@@ -117,7 +120,8 @@ def sample(a: np.ndarray, b: np.ndarray) -> Sample:
 # -- who multiplies ---------------------------------------------------------------------------------------------------
 def ours(kind: Kind, a: np.ndarray, b: np.ndarray, device: str) -> np.ndarray:
     x, y = (ba.asarray(v, device=device) for v in (a, b))
-    result = ba.matmul(x, y, dtype=getattr(ba, kind.result))
+    with ba.matmul_precision(kind.precision):
+        result = ba.matmul(x, y, dtype=getattr(ba, kind.result))
     ba.evaluate(result)  # or what is added up would be cast to float32, without a rounding to bfloat16
     return np.asarray(ba.astype(result, ba.float32) if kind.result == "bfloat16" else result)
 
@@ -157,9 +161,9 @@ def cupy(kind: Kind, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 #: What CuPy has of cuBLAS.
-CUPY = ("f16", "f32", "f64", "c64", "c128")
+CUPY = ("f16", "f32", "f32, ieee", "f64", "c64", "c128")
 #: Types that NumPy leaves to its BLAS.
-BLAS = ("f32", "f64", "c64", "c128")
+BLAS = ("f32", "f32, ieee", "f64", "c64", "c128")
 
 
 def peer(name: str, device: str) -> Callable[[Kind, np.ndarray, np.ndarray], np.ndarray] | None:
