@@ -32,6 +32,8 @@ class KernelInfo:
         Size of its grid.
     cuts : list of str
         Producers that were left out of the kernel, with the reason.
+    notes : list of str
+        Where its results may differ from those of one operation after the other.
     ir : str
         The block IR.
     tuned : bool
@@ -43,11 +45,13 @@ class KernelInfo:
         if isinstance(step, plan.KernelStep):
             self.kind = "kernel"
             self.ops, self.inputs, self.outputs, self.cuts = step.ops, step.inputs, step.outputs, step.cuts
+            self.notes = step.notes
             self.bytes, self.flops, self.programs, self.ir = step.bytes, step.flops, step.programs, step.key
             self.tuned = step.tuned
         else:
             self.tuned = False
             self.ops, self.cuts, self.flops, self.programs, self.ir = [step.name], [], 0, 1, ""
+            self.notes: list[str] = []
             if found := recipe(step, device):
                 self.kind, self.programs = "routine", found.programs
             else:
@@ -96,6 +100,7 @@ class Explanation:
             lines.append(f"   writes  {', '.join(k.outputs)}")
             lines.append(f"   ops     {' '.join(k.ops)}")
             lines += [f"   cut     {cut}" for cut in k.cuts]
+            lines += [f"   note    {note}" for note in k.notes]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -118,6 +123,7 @@ class Explanation:
                 f"<p><b>reads</b> {escape.escape(', '.join(k.inputs) or '-')}</p><p>{ops}</p>"
                 f"<p><b>writes</b> {escape.escape(', '.join(k.outputs))}</p>"
                 + (f"<p><b>cut before</b></p><ul>{cuts}</ul>" if cuts else "")
+                + "".join(f"<p>{escape.escape(note)}</p>" for note in k.notes)
                 + (f"<details><summary>block IR</summary><pre>{escape.escape(k.ir)}</pre></details>" if k.ir else "")
                 + "</section>"
             )

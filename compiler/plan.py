@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import dtypes
 from . import expr as E
 from .expr import Expr
 from .fusion import COPY, PARTIAL, WRITES, Group, Policy, memory_of, operands, partition, touched
@@ -217,6 +218,8 @@ class KernelStep:
     inputs: list[str]
     outputs: list[str]
     cuts: list[str]
+    #: Where results may differ from those of one operation after the other.
+    notes: list[str]
     #: Slots of memory that it changes.
     changes: list[int]
     #: Whether its schedule was chosen by measuring.
@@ -481,7 +484,7 @@ class _Assembly:
             name, text(lowered.kernel), lowered.kernel, lowered.programs, lowered.serial, lowered.messages, args,
             writes, list(reads), moved, flops, ops,
             [_spell(x) for x in inputs], [_spell(o) for o in g.outputs],
-            [f"{_spell(n)} ({n.op.name}): {why}" for n, why in g.cuts],
+            [f"{_spell(n)} ({n.op.name}): {why}" for n, why in g.cuts], _notes(g),
             [self._slot(o) for o in g.outputs if o.op in WRITES], lowered.tuned,
         )  # fmt: skip
 
@@ -540,3 +543,12 @@ def _name(g: Group) -> str:
 
 def _spell(node: Expr) -> str:
     return f"{node.dtype}[{', '.join(map(str, node.shape))}]"
+
+
+def _notes(group: Group) -> list[str]:
+    """What is not rounded after each operation."""
+    product = group.product
+    follows = product is not None and any(o is not product for o in group.outputs)
+    if product is None or not follows or dtypes.name(product.dtype) not in ("f16", "bf16"):
+        return []
+    return [f"what follows the product is float32 until it is stored, not {product.dtype} after each operation"]

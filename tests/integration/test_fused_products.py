@@ -114,3 +114,13 @@ def test_one_kernel(operands: Operands, name: str) -> None:
 def test_kernels_beside_a_product(operands: Operands, name: str) -> None:
     f, wanted = SEVERAL[name]
     check(operands, f, wanted)
+
+
+def test_explain_names_what_is_not_rounded(operands: Operands) -> None:
+    o: Any = operands
+    (plain,) = ba.explain(o.a @ o.b).kernels
+    (activated,) = ba.explain(ba.maximum(o.a @ o.b + o.c, 0)).kernels
+    assert not plain.notes
+    assert "float32 until it is stored" in activated.notes[0]
+    stored, _ = ba.explain(ba.maximum(o.a, 0) @ o.b).kernels
+    assert "many times" in str(ba.explain(ba.maximum(o.a, 0) @ o.b)), stored
