@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -83,6 +83,18 @@ class Code(Text):
         self.label(body)
         yield index
         self.set(cell, self.bin("add", index, step if isinstance(step, V) else V(str(step), upper.ty)))
+        self.br(head)
+        self.label(after)
+
+    @contextmanager
+    def while_(self, goes_on: Callable[[], V]) -> Iterator[None]:
+        """A loop; `goes_on` writes its condition."""
+        head, body, after = self.new_label("head"), self.new_label("body"), self.new_label("after")
+        self.br(head)
+        self.label(head)
+        self.br_if(goes_on(), body, after)
+        self.label(body)
+        yield
         self.br(head)
         self.label(after)
 

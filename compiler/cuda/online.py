@@ -1,6 +1,7 @@
 """The schedule of attention on Hopper: softmax(scores of q @ k) @ v in one walk over the keys.
 
-A thread has the copy engine bring a block of queries, and block after block of keys and values into rings of stages.
+Blocks of queries are drawn by a counter, so that no processor waits for others that got those with the most keys.  A
+thread has the copy engine bring a block of queries, and block after block of keys and values into rings of stages.
 Groups of four warps have 64 rows of queries each.  A group multiplies them by a block of keys, turns the scores in its
 registers into weights, and multiplies these, from the registers, by the block of values.  The scores of one block are
 multiplied before the values of the block before, so that the tensor cores work while the group computes weights; and
@@ -45,6 +46,7 @@ SLACK = 8.0
 LARGE = 2.0**100
 #: Bytes of keys and values that programs that run together share in the L2 cache.
 CACHED = 24 << 20
+_TICKET = "ptr addrspace(1) @ticket"
 _PURE = "nounwind memory(none)"
 _WARP = "convergent nounwind memory(inaccessiblemem: readwrite)"
 
@@ -196,8 +198,9 @@ class Online(Pipelined):
         self.stages = min(4, (room - self.keys_at) // stage)
         self.values_at = self.keys_at + self.stages * self.k.nbytes
         barriers = self.values_at + self.stages * self.v.nbytes
-        #: Barriers: queries are there, or read; whose turn it is; stages are full, or empty.
-        self.asked, self.answered, self.turn = (barriers + n * BARRIER for n in (0, 1, 2))
+        #: Barriers: queries are there, or read; a tile is told, or taken; whose turn it is; stages are full, or empty.
+        self.asked, self.answered, self.told, self.taken, self.turn = (barriers + n * BARRIER for n in range(5))
+        self.tile = barriers + BARRIERS - 16
         starts = [barriers + (8 + n * self.stages) * BARRIER for n in range(4)]
         self.full, self.empty = starts[:2], starts[2:]
         self.shared = barriers + BARRIERS
@@ -226,6 +229,7 @@ class Online(Pipelined):
         )
         text = "\n".join((
             "@shared = external addrspace(3) global [0 x i8], align 1024",
+            "@ticket = internal addrspace(1) global i32 0, align 4",
             f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{self.threads}" "nvvm.minctasm"="1" {{',
             "entry:", *t.allocas, *t.lines, "}", *t.declarations.values(), "",
         ))  # fmt: skip
@@ -258,6 +262,8 @@ class Online(Pipelined):
                 t.call("llvm.nvvm.prefetch.tensormap.p0", "void", [name])
             self._make_barrier(self.asked, 1)
             self._make_barrier(self.answered, self.groups)
+            self._make_barrier(self.told, 1)
+            self._make_barrier(self.taken, self.groups * GROUP)
             for group in range(self.groups):
                 self._make_barrier(self.turn + group * BARRIER, 1)
             for starts, count in ((self.full, 1), (self.empty, self.groups)):
@@ -293,10 +299,51 @@ class Online(Pipelined):
         self.high = self.e.integer(self.walks[-1].loop.operands[1])
         self.some = t.cmp("slt", self.low, self.high)
 
-    def _tiles(self) -> Iterator[None]:
+    def _drawn(self) -> Iterator[None]:
+        """Draw tiles until there are no more, and tell the groups."""
         t = self.t
-        with t.for_(self.tiles, self.stride, self.first) as tile, self.e.scope():
+        cell, parity, drawn = (t.cell("i32") for _ in range(3))
+        t.set(cell, self.first)
+        t.set(parity, i32(1))
+
+        def publish(tile: V) -> None:
+            self._wait(self._at(self.taken), t.get(parity, "i32"))
+            t.set(parity, t.bin("xor", t.get(parity, "i32"), i32(1)))
+            self._act("st.shared.b32 [$0], $1;", self._at(self.tile), tile)
+            self._arrive(self._at(self.told))
+
+        with t.while_(lambda: t.cmp("slt", t.get(cell, "i32"), self.tiles)), self.e.scope():
+            tile = t.get(cell, "i32")
+            publish(tile)
+            # In time for the next tile.
+            number = t.op(f"atomicrmw add {_TICKET}, i32 1 monotonic", "i32")
             self._locate(tile)
+            yield
+            t.set(drawn, number)
+            t.set(cell, t.bin("add", number, self.stride))
+        publish(self.tiles)
+        # The last one leaves the counter as it was.
+        with t.if_(t.cmp("eq", t.get(drawn, "i32"), t.bin("sub", self.tiles, i32(1)))):
+            t.op(f"atomicrmw add {_TICKET}, {t.bin('sub', i32(0), self.tiles)} monotonic", "i32")
+
+    def _told(self) -> Iterator[None]:
+        """The tiles that are drawn."""
+        t = self.t
+        parity = t.cell("i32")
+        t.set(parity, i32(0))
+
+        def tile() -> V:
+            self._wait(self._at(self.told), t.get(parity, "i32"))
+            t.set(parity, t.bin("xor", t.get(parity, "i32"), i32(1)))
+            place = memory.at(t, V("@shared", memory.SHARED), self.tile)
+            found = t.load(place, "i32", 4)
+            self._arrive(self._at(self.taken))
+            t.set(cell, found)
+            return t.cmp("slt", found, self.tiles)
+
+        cell = t.cell("i32")
+        with t.while_(tile), self.e.scope():
+            self._locate(t.get(cell, "i32"))
             yield
 
     def _rings(self) -> list[Ring]:
@@ -312,7 +359,7 @@ class Online(Pipelined):
         rings = self._rings()
         parity = t.cell("i32")
         t.set(parity, i32(1))
-        for _ in self._tiles():
+        for _ in self._drawn():
             with t.if_(self.some):
                 self._wait(self._at(self.answered), t.get(parity, "i32"))
                 t.set(parity, t.bin("xor", t.get(parity, "i32"), i32(1)))
@@ -378,7 +425,7 @@ class Online(Pipelined):
         self.sums = [t.cell("float") for _ in range(self.columns // 2)]
         self.top, self.total, self.fade = ([t.cell("float") for _ in range(2)] for _ in range(3))
         weights = [t.cell("i32") for _ in range(self.keys // 4)]
-        for _ in self._tiles():
+        for _ in self._told():
             for cell in (*self.sums, *self.total):
                 t.set(cell, t.const(0.0, "float"))
             for cell in self.top:

@@ -106,6 +106,10 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
         for who, block in zip(threads, blocks):
             _copy(e, text, [int(x[who]) for x in operands], block)
         e.blocked[:] = False
+    elif text.startswith("st.shared"):
+        # Barriers in shared memory order it, which the search for races does not see.
+        _, places = e._places(operands[0].astype(np.int64), "(3)", 4, mask)
+        e.shared.reshape(-1)[places] = operands[1][mask].view(np.uint8).reshape(-1, 4)
     elif text.startswith("stmatrix"):
         _store_fragments(e, operands[0], operands[1:], mask)
     elif text.startswith("st.shared.v"):

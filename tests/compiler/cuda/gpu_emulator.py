@@ -133,6 +133,8 @@ class Memory:
 
     def __init__(self) -> None:
         self.size = 4096
+        #: Where a module's own variables are.
+        self.names: dict[str, int] = {}
         self.arrays: list[tuple[int, np.ndarray]] = []
 
     def put(self, array: np.ndarray, offset: int = 0) -> int:
@@ -271,7 +273,7 @@ class Emulator:
         if vector:
             return np.zeros((self.count, int(vector[1])), _type(vector[2]))
         if ref.startswith("@"):
-            return np.zeros(self.count, np.int64)
+            return np.full(self.count, self.memory.names.get(ref, 0))
         if ref in ("true", "false"):
             return np.full(self.count, ref == "true")
         if ref.startswith("0x"):
@@ -712,11 +714,14 @@ def run(code: Code, kernel: Kernel, args: list[Any]) -> None:
             words.append(memory.put(arg, 0 if p.name in aligned else arg.itemsize))
         else:
             words += scalar(p.type.dtype, arg)
+    variables = {name: np.zeros(1, np.int32) for name in re.findall(r"(@\w+) = internal addrspace\(1\)", code.text)}
+    memory.names = {name: memory.put(array) for name, array in variables.items()}
     memory.open()
     mark_shared(kernel, words, memory)
     # Where the number of blocks is open, two do.
     launch(code, words, memory, 2 if code.programs else min(programs, 2) if code.resident else programs)
     memory.close()
+    assert not any(a.any() for a in variables.values()), "a variable that the next launch finds changed"
 
 
 def scalar(dtype: str, value: Any) -> list[int]:
