@@ -214,7 +214,7 @@ class Elements:
                 return convert(t, self._operand(source, where), self.dtype(source), self.dtype(result))
             case "load_view" if not op.attrs.get("bounded"):
                 return self.load(op, self.address(op, where), 1)[0]
-            case "load_view" if result.type.dtype not in dtypes.COMPLEX:
+            case "load_view":
                 return self._bounded(op, where)
             case "load_ptr" if len(op.operands) == 2:
                 pointer, index = op.operands
@@ -265,14 +265,18 @@ class Elements:
     def _bounded(self, op: Op, where: Where) -> Register:
         """An element of a view, or what is there instead outside its bounds."""
         t, extents = self.t, op.result.type.extents
+        within: dict[str, V] = {}
         inside: V | None = None
         for bound, extent in zip(op.operands[2 + len(extents) :], extents, strict=True):
-            inside = memory.both(t, inside, t.cmp("slt", where[str(extent)], self.integer(bound)))
-        dtype, other = op.result.type.dtype, op.attrs.get("other", 0)
-        (found,) = memory.load(t, self.address(op, where), dtype, 1, inside)
-        if not other or inside is None:
-            return found
-        return memory.select(t, inside, found, constant(t, other, dtype))
+            position = where[str(extent)]
+            below = t.cmp("slt", position, self.integer(bound))
+            within[str(extent)] = t.select(below, position, V("0", position.ty))
+            inside = memory.both(t, inside, below)
+        dtype = op.result.type.dtype
+        (found,) = self.load(op, self.address(op, within), 1)
+        return (
+            found if inside is None else memory.select(t, inside, found, constant(t, op.attrs.get("other", 0), dtype))
+        )
 
     def load(self, op: Op, address: V, n: int) -> list[Register]:
         """n neighbours; more than one are aligned to their joint size."""
