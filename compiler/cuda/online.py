@@ -46,6 +46,9 @@ SLACK = 8.0
 LARGE = 2.0**100
 #: Bytes of keys and values that programs that run together share in the L2 cache.
 CACHED = 24 << 20
+#: 2**x between -1/2 and 1/2 within 1e-4, and exact at 0; a number to whose digits integers can be added.
+POWERS = (0.05500893, 0.24221096, 0.69328293, 1.0)
+_MAGIC = 1.5 * 2**23
 _TICKET = "ptr addrspace(1) @ticket"
 _PURE = "nounwind memory(none)"
 _WARP = "convergent nounwind memory(inaccessiblemem: readwrite)"
@@ -95,6 +98,8 @@ class Online(Pipelined):
     #: Whether groups take turns, and whether sums are scaled only where the running maximum has grown by much.
     turns = True
     lazy = True
+    #: Eighths of the powers that are computed in the ordinary units, which the special one leaves idle.
+    ordinary = 0
 
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
@@ -626,7 +631,7 @@ class Online(Pipelined):
             for k in mine:
                 # The maximum times a number may be infinite if others than products and infinities are in the scores.
                 x = t.fma(scores[k], by, less) if self.forms else t.bin("fmul", t.bin("fsub", scores[k], shift), by)
-                weights[k] = power(x)
+                weights[k] = self._power(x) if k // 4 % 8 < self.ordinary else power(x)
             total = self._joined([weights[k] for k in mine], lambda a, b: t.bin("fadd", a, b))
             if not first:
                 fade = power(t.bin("fmul", t.bin("fsub", before, shift), by))
@@ -635,6 +640,20 @@ class Online(Pipelined):
             t.set(self.total[row], total)
             t.set(self.top[row], top)
         return weights
+
+    def _power(self, x: V) -> V:
+        """2**x by a polynomial: 0 for -inf, anything for NaN, which others of the row are as well."""
+        t = self.t
+        number = lambda value: t.const(value, "float")
+        x = t.intrinsic("maxnum", x, number(-127.0))
+        # The nearest integer is in the low digits of such a sum.
+        moved = t.bin("fadd", x, number(_MAGIC))
+        rest = t.bin("fsub", x, t.bin("fsub", moved, number(_MAGIC)))
+        y = number(POWERS[0])
+        for c in POWERS[1:]:
+            y = t.fma(y, rest, number(c))
+        exponent = t.bin("shl", t.cast("bitcast", moved, "i32"), i32(23))
+        return t.cast("bitcast", t.bin("add", exponent, t.cast("bitcast", y, "i32")), "float")
 
     def _larger(self, a: V, b: V) -> V:
         return self.t.call("llvm.maximum.f32", "float", [a, b])
