@@ -45,6 +45,8 @@ class Attention(Make):
         self.d = self.whole("d", self.sizes["d"], bucket(d))
         self.e = self.whole("e", self.sizes["e"], bucket(e or d))
         self.rows, self.keys = rows, keys
+        #: Arguments of what changes the scores.
+        self.biases: tuple[Value, ...] = ()
         b.attrs["schedule"] = "online"
 
     def _array(self, name: str, length: int, width: int, grouped: bool, zero: bool = False) -> tuple[Value, ...]:
@@ -150,8 +152,10 @@ class Attention(Make):
 def biased(a: Attention, s: Value, j: Value, left: Value) -> Value:
     """Plus a bias by row and key, and one by key."""
     b, (m, n, _, _), tile = a.b, a.shape, (a.i, a.keys)
-    bias, line = a.array("f32", m * n), a.array(a.dtype, n)
-    start, pitch, one = b.dim_start(a.i), a.size(n), b.const(1)
+    if not a.biases:
+        a.biases = (a.array("f32", m * n), a.array(a.dtype, n), a.size(n))
+    bias, line, pitch = a.biases
+    start, one = b.dim_start(a.i), b.const(1)
     offset = b.op("add", b.op("multiply", start, pitch), j)
     x = b.load_view(bias, offset, (pitch, one), tile, (b.dim_extent(a.i), left))
     y = b.cast(b.load_view(line, j, (one,), (a.keys,), (left,)), "f32")
