@@ -1,0 +1,254 @@
+"""The running softmax of attention: scores in the registers of a group of warps, as products leave them, to weights.
+
+A thread has two rows, eight apart, and of each the columns that products give it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import e as EULER
+from math import inf, log2
+
+from .. import ir
+from ..llvm.text import V
+from . import running
+from .elements import Code, Elements, slice_of
+from .memory import i32, i64
+from .running import Scaled, Walk
+
+#: Rows of a group.
+ROWS = 64
+#: The running maximum may be less than the maximum by so much, as a power of two: sums stay far from infinite.
+SLACK = 8.0
+#: What masks with a larger number count as.
+LARGE = 2.0**100
+#: 2**x between -1/2 and 1/2 within 1e-4, and exact at 0; a number to whose digits integers can be added.
+POWERS = (0.05500893, 0.24221096, 0.69328293, 1.0)
+_MAGIC = 1.5 * 2**23
+_PURE = "nounwind memory(none)"
+_WARP = "convergent nounwind memory(inaccessiblemem: readwrite)"
+
+
+class Softmax:
+    """Writes what a group does between two products."""
+
+    #: Whether sums are scaled only where the running maximum has grown by much.
+    lazy = True
+    #: Eighths of the powers that are computed in the ordinary units, which the special one leaves idle.
+    ordinary = 0
+
+    t: Code
+    e: Elements
+    kernel: ir.Kernel
+    walks: list[Walk]
+    #: The scores' forms if all are products times one scalar, which is then taken into the exponential.
+    forms: list[Scaled]
+    dtype: str
+    #: The dim of rows, and keys of a block.
+    i: str
+    keys: int
+    #: The number of the group, the thread's first row in it and its first column.
+    group: V
+    down: V
+    across: V
+    #: Variables: of each row the running maximum, the thread's running sum and what sums are scaled by; products.
+    top: list[V]
+    total: list[V]
+    fade: list[V]
+    sums: list[V]
+
+    def _scale(self) -> None:
+        """Find the scores' factor: one that is not positive does not commute with their maximum and counts as 1."""
+        t, one = self.t, self.t.const(1.0, "float")
+        self.factor, self.scalar, self.odd = one, one, None
+        by = self.forms[0].by if self.forms else None
+        if by is not None:
+            self.scalar = self.factor = self._everywhere(by)
+            if self.forms[0].divides:
+                self.factor = t.bin("fdiv", one, self.factor)
+            number = running.number(by)
+            if number is None or not 0 < number < inf:
+                positive = t.cmp("ogt", self.factor, t.const(0.0, "float"))
+                fine = t.bin("and", positive, t.cmp("olt", self.factor, t.const(inf, "float")))
+                self.odd = t.bin("xor", fine, V("true", "i1"))
+                self.factor = t.select(fine, self.factor, one)
+        self.power = t.bin("fmul", self.factor, t.const(log2(EULER), "float"))
+        self.others = {op: self._other(op) for form in self.forms for op in form.masks}
+
+    def _everywhere(self, value: ir.Value) -> V:
+        """A scalar that is the same for all blocks."""
+        for body in (self._straight(), *(w.loop.regions[0] for w in self.walks)):
+            self.e.run([op for op in slice_of([value], body) if not op.result.type.extents], {})
+        found = self.e(value)
+        assert isinstance(found, V)
+        return found
+
+    def _other(self, op: ir.Op) -> V:
+        """What a `where` puts in the place of scores, but for the factor.
+
+        A large number that is meant as infinite is replaced by a smaller one, which the factor does not make infinite.
+        """
+        t, side = self.t, running.kept(op)
+        value = running.scalar(op.operands[3 - (side or 1)])
+        assert value is not None
+        x = self._everywhere(value)
+        size, most = t.intrinsic("fabs", x), t.const(LARGE, "float")
+        huge = t.bin("and", t.cmp("ogt", size, most), t.cmp("olt", size, t.const(inf, "float")))
+        x = t.select(huge, t.intrinsic("copysign", most, x), x)
+        return t.bin("fdiv", x, self.factor)
+
+    def _soften(self, products: list[V], j: V, first: bool) -> list[V]:
+        """The weights of a block of keys, and the running maximum and sum with it."""
+        t = self.t
+        scores = self._scores(products, j)
+        by = self.power
+        power = lambda x: t.call("llvm.nvvm.ex2.approx.ftz.f", "float", [x], _PURE)
+        weights = list(scores)
+        for row in range(2):
+            mine = [k for k in range(len(scores)) if k // 2 % 2 == row]
+            top = self._joined([scores[k] for k in mine], self._larger)
+            for step in (1, 2):
+                top = self._larger(top, self._exchanged(top, step))
+            before = t.get(self.top[row], "float")
+            if not first:
+                top = self._larger(before, top)
+                if self.lazy:
+                    grown = t.bin("fmul", t.bin("fsub", top, before), by)
+                    top = t.select(t.cmp("ole", grown, t.const(SLACK, "float")), before, top)
+            none = t.cmp("oeq", top, t.const(-inf, "float"))
+            shift = t.select(none, t.const(0.0, "float"), top)
+            less = t.fneg(t.bin("fmul", shift, by))
+            for k in mine:
+                # The maximum times a number may be infinite if others than products and infinities are in the scores.
+                x = t.fma(scores[k], by, less) if self.forms else t.bin("fmul", t.bin("fsub", scores[k], shift), by)
+                weights[k] = self._power(x) if k // 4 % 8 < self.ordinary else power(x)
+            total = self._joined([weights[k] for k in mine], lambda a, b: t.bin("fadd", a, b))
+            if not first:
+                fade = power(t.bin("fmul", t.bin("fsub", before, shift), by))
+                t.set(self.fade[row], fade)
+                total = t.fma(t.get(self.total[row], "float"), fade, total)
+            t.set(self.total[row], total)
+            t.set(self.top[row], top)
+        return weights
+
+    def _power(self, x: V) -> V:
+        """2**x by a polynomial: 0 for -inf, anything for NaN, which others of the row are as well."""
+        t = self.t
+        number = lambda value: t.const(value, "float")
+        x = t.intrinsic("maxnum", x, number(-127.0))
+        # The nearest integer is in the low digits of such a sum.
+        moved = t.bin("fadd", x, number(_MAGIC))
+        rest = t.bin("fsub", x, t.bin("fsub", moved, number(_MAGIC)))
+        y = number(POWERS[0])
+        for c in POWERS[1:]:
+            y = t.fma(y, rest, number(c))
+        exponent = t.bin("shl", t.cast("bitcast", moved, "i32"), i32(23))
+        return t.cast("bitcast", t.bin("add", exponent, t.cast("bitcast", y, "i32")), "float")
+
+    def _larger(self, a: V, b: V) -> V:
+        return self.t.call("llvm.maximum.f32", "float", [a, b])
+
+    def _exchanged(self, x: V, step: int) -> V:
+        """The value of the thread whose lane differs in a bit."""
+        name = "llvm.nvvm.shfl.sync.bfly.f32"
+        return self.t.call(name, "float", [i32(-1), x, i32(step), i32(31)], _WARP)
+
+    @staticmethod
+    def _joined(values: list[V], join: Callable[[V, V], V]) -> V:
+        """All values joined in a tree."""
+        while len(values) > 1:
+            pairs = [join(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
+            values = pairs + values[len(pairs) * 2 :]
+        return values[0]
+
+    def _scores(self, products: list[V], j: V) -> list[V]:
+        """The scores, but for the factor, of products that begin at key j."""
+        t, e = self.t, self.e
+        cells = [t.cell("float") for _ in products]
+        for cell, x in zip(cells, products, strict=True):
+            t.set(cell, x)
+        if self.odd is not None:
+            with t.if_(self.odd):
+                opcode = "fdiv" if self.forms[0].divides else "fmul"
+                for cell, x in zip(cells, products, strict=True):
+                    t.set(cell, t.bin(opcode, x, self.scalar))
+            products = [t.get(c, "float") for c in cells]
+
+        def body(number: int) -> None:
+            if self.forms and not self.forms[number].masks:
+                return
+            with e.scope():
+                for cell, x in zip(cells, self._elementwise(number, products, j), strict=True):
+                    t.set(cell, x)
+
+        if len(self.walks) == 1:
+            body(0)
+        else:
+            begins = self.e.integer(self.walks[1].loop.operands[0])
+            with t.if_else(t.cmp("slt", j, begins)) as turn:
+                body(0)
+                next(turn)
+                body(1)
+        return [t.get(c, "float") for c in cells]
+
+    def _elementwise(self, number: int, products: list[V], j: V) -> list[V]:
+        """The scores in one of the loops."""
+        t, e, walk = self.t, self.e, self.walks[number]
+        masks = self.forms[number].masks if self.forms else ()
+        wanted = [op.operands[0] for op in masks] or [walk.scores]
+        between = slice_of(wanted, walk.loop.regions[0], walk.first.result)
+        needed = slice_of([*wanted, *(v for op in between for v in op.operands)], self._straight()) + between
+        e.define(walk.index, j)
+        rows = self._rows()
+        found = []
+        for k, x in enumerate(products):
+            where = {self.i: rows[k // 2 % 2], str(self.keys): self._column(k)}
+            e.define(walk.first.result, x, where)
+            e.run(needed, where)
+            if not self.forms:
+                x = e(walk.scores, where)
+                assert isinstance(x, V)
+            for op in masks:
+                condition = e(op.operands[0], where)
+                assert isinstance(condition, V)
+                pair = (x, self.others[op]) if running.kept(op) == 1 else (self.others[op], x)
+                x = t.select(condition, *pair)
+            found.append(x)
+        return found
+
+    def _straight(self) -> ir.Block:
+        """The kernel's body without its loops."""
+        return ir.Block((), [op for op in self.kernel.body.ops if not op.regions])
+
+    def _rows(self) -> list[V]:
+        """Positions of the thread's rows in the tile."""
+        t = self.t
+        first = t.bin("add", t.bin("mul", self.group, i32(ROWS)), self.down)
+        return [t.cast("zext", t.bin("add", first, i32(8 * k)) if k else first, "i64") for k in range(2)]
+
+    def _column(self, k: int) -> V:
+        """The column of a thread's k-th sum."""
+        t = self.t
+        return t.bin("add", t.cast("zext", self.across, "i64"), i64(k // 4 * 8 + k % 2))
+
+    def _packed(self, weights: Sequence[V]) -> list[V]:
+        """Weights as words of two, in the order in which an instruction takes them."""
+        t = self.t
+        kind, elem = ("ff2bf16x2", "bfloat") if self.dtype == "bf16" else ("ff2f16x2", "half")
+        words = []
+        for low, high in zip(weights[::2], weights[1::2], strict=True):
+            pair = t.call(f"llvm.nvvm.{kind}.rn", f"<2 x {elem}>", [high, low], _PURE)
+            words.append(t.op(f"bitcast {pair} to i32", "i32"))
+        return words
+
+    def _fade(self) -> None:
+        """Scale the sums by what the maximum has grown."""
+        t = self.t
+        fades = [t.get(c, "float") for c in self.fade]
+        grown: V | None = None
+        if self.lazy:
+            some = t.bin("or", *(t.cmp("une", f, t.const(1.0, "float")) for f in fades))
+            grown = t.call("llvm.nvvm.vote.any.sync", "i1", [i32(-1), some], _WARP)
+        with t.if_(grown):
+            for k, cell in enumerate(self.sums):
+                t.set(cell, t.bin("fmul", t.get(cell, "float"), fades[k // 2 % 2]))
