@@ -156,6 +156,10 @@ class Facts:
         self.even = frozenset(kernel.attrs.get("even", ()))
         self._multiples: dict[Value, int] = {}
 
+    def assume(self, value: Value, divisor: int) -> None:
+        """Say what divides a scalar, such as a loop's index."""
+        self._multiples[value] = divisor
+
     def multiple(self, value: Value) -> int:
         """A divisor of an i64 scalar: 1, 2, 4, 8 or 16."""
         found = self._multiples.get(value)
@@ -184,7 +188,7 @@ class Facts:
         d = self.kernel.dims[dim]
         return self.multiple(d.size) % vector == 0 and (d.block or 0) % vector == 0
 
-    def width(self, op: Op, lane: str) -> int:
+    def width(self, op: Op, lane: int | str) -> int:
         """Elements along `lane` that a view can access at once; 0 where they are no neighbours."""
         pointer, offset, strides, extents = view(op)
         if lane not in extents:

@@ -123,6 +123,9 @@ class Online(Softmax, Pipelined):
         self.keys = keys
         #: The number of keys in all.
         self.length = self._length(first)
+        for walk in self.walks:
+            if self.facts.multiple(walk.loop.operands[0]) == 16:
+                self.facts.assume(walk.index, 16)
         self.q = self._panel(query, self.i, ROWS, depth, first)
         self.k = self._panel(key, self.keys, self.keys, depth, first)
         self.v = self._panel(value, self.e_, self.columns, self.keys, first)
@@ -581,14 +584,6 @@ class Online(Softmax, Pipelined):
                 self._send_results(stores[0], needed, rows, columns)
             else:
                 self._store_results(stores, needed, rows, columns)
-
-    def _clamped(self, positions: list[V], dim: str) -> list[V]:
-        t, d = self.t, self.kernel.dims[dim]
-        last = t.bin("sub", self.e.integer(d.size), i64(1))
-        if d.axis is not None:
-            place = t.cast("zext", self.programs[d.axis], "i64")
-            last = t.bin("sub", last, t.bin("mul", place, i64(d.block or 1)))
-        return [t.call("llvm.smin.i64", "i64", [x, last]) for x in positions]
 
     def _run(self, needed: Sequence[ir.Op], where: Where, inverses: dict[tuple[ir.Value, str], V]) -> None:
         """Compute ops at a position; quotients by a row's number are products, which are rounded more roughly after."""

@@ -12,7 +12,8 @@ from math import inf, log2
 from .. import ir
 from ..llvm.text import V
 from . import running
-from .elements import Code, Elements, slice_of
+from .elements import Code, Elements, Where, slice_of
+from .layout import Facts
 from .memory import i32, i64
 from .running import Scaled, Walk
 
@@ -44,9 +45,12 @@ class Softmax:
     #: The scores' forms if all are products times one scalar, which is then taken into the exponential.
     forms: list[Scaled]
     dtype: str
-    #: The dim of rows, and keys of a block.
+    facts: Facts
+    #: The dim of rows, keys of a block and their number in all; the program's numbers on the grid's axes.
     i: str
     keys: int
+    length: ir.Value
+    programs: list[V]
     #: The number of the group, the thread's first row in it and its first column.
     group: V
     down: V
@@ -177,9 +181,22 @@ class Softmax:
         def body(number: int) -> None:
             if self.forms and not self.forms[number].masks:
                 return
-            with e.scope():
-                for cell, x in zip(cells, self._elementwise(number, products, j), strict=True):
-                    t.set(cell, x)
+            needed, loads = self._between(number)
+
+            def write(whole: bool) -> None:
+                with e.scope():
+                    for cell, x in zip(cells, self._elementwise(number, needed, products, j, whole), strict=True):
+                        t.set(cell, x)
+
+            if not loads:
+                write(False)
+                return
+            # Loads of a block that ends where the keys end or before need no conditions.
+            end = t.bin("add", j, i64(self.keys))
+            with t.if_else(t.cmp("sle", end, self.e.integer(self.length))) as turn:
+                write(True)
+                next(turn)
+                write(False)
 
         if len(self.walks) == 1:
             body(0)
@@ -191,19 +208,50 @@ class Softmax:
                 body(1)
         return [t.get(c, "float") for c in cells]
 
-    def _elementwise(self, number: int, products: list[V], j: V) -> list[V]:
-        """The scores in one of the loops."""
-        t, e, walk = self.t, self.e, self.walks[number]
+    def _between(self, number: int) -> tuple[list[ir.Op], bool]:
+        """The ops behind the product, up to the scores or what masks them; whether there are loads by keys."""
+        walk = self.walks[number]
+        body = walk.loop.regions[0]
         masks = self.forms[number].masks if self.forms else ()
         wanted = [op.operands[0] for op in masks] or [walk.scores]
-        between = slice_of(wanted, walk.loop.regions[0], walk.first.result)
+        between = slice_of(wanted, body, walk.first.result)
         needed = slice_of([*wanted, *(v for op in between for v in op.operands)], self._straight()) + between
+        return needed, any(self._is_cut(op, walk) for op in needed)
+
+    def _is_cut(self, op: ir.Op, walk: Walk) -> bool:
+        """Whether a load is bounded by the rows and by the keys that are left."""
+        extents = op.result.type.extents
+        if op.name != "load_view" or self.keys not in extents or not op.attrs.get("bounded"):
+            return False
+        left = op.operands[2 + len(extents) + extents.index(self.keys)].op
+        return left is not None and left.name == "subtract" and left.operands == (self.length, walk.index)
+
+    def _elementwise(self, number: int, needed: list[ir.Op], products: list[V], j: V, whole: bool) -> list[V]:
+        """The scores in one of the loops; `whole`: all keys of the block are there."""
+        t, e, walk = self.t, self.e, self.walks[number]
+        masks = self.forms[number].masks if self.forms else ()
         e.define(walk.index, j)
         rows = self._rows()
+        if any(op.name in ("load_view", "load_ptr") and self.i in op.result.type.extents for op in needed):
+            rows = self._clamped(rows, self.i)
+        places: list[Where] = [
+            {self.i: rows[k // 2 % 2], str(self.keys): self._column(k)} for k in range(len(products))
+        ]
+        near = [op for op in needed if whole and self._is_cut(op, walk)]
+        scalars = [op for op in needed if not op.result.type.extents]
         found = []
-        for k, x in enumerate(products):
-            where = {self.i: rows[k // 2 % 2], str(self.keys): self._column(k)}
+        for k, (x, where) in enumerate(zip(products, places, strict=True)):
             e.define(walk.first.result, x, where)
+            if k % 2 == 0:
+                e.run(scalars, {})
+                for op in near:
+                    pair = places[k : k + 2]
+                    if self.facts.width(op, self.keys) > 1:
+                        registers = e.load(op, e.address(op, where), 2)
+                    else:
+                        registers = [e.load(op, e.address(op, at), 1)[0] for at in pair]
+                    for at, register in zip(pair, registers, strict=True):
+                        e.define(op.result, register, at)
             e.run(needed, where)
             if not self.forms:
                 x = e(walk.scores, where)
@@ -211,10 +259,19 @@ class Softmax:
             for op in masks:
                 condition = e(op.operands[0], where)
                 assert isinstance(condition, V)
-                pair = (x, self.others[op]) if running.kept(op) == 1 else (self.others[op], x)
-                x = t.select(condition, *pair)
+                pair_ = (x, self.others[op]) if running.kept(op) == 1 else (self.others[op], x)
+                x = t.select(condition, *pair_)
             found.append(x)
         return found
+
+    def _clamped(self, positions: list[V], dim: str) -> list[V]:
+        """Positions in the tile, the last one in the place of those behind it."""
+        t, d = self.t, self.kernel.dims[dim]
+        last = t.bin("sub", self.e.integer(d.size), i64(1))
+        if d.axis is not None:
+            place = t.cast("zext", self.programs[d.axis], "i64")
+            last = t.bin("sub", last, t.bin("mul", place, i64(d.block or 1)))
+        return [t.call("llvm.smin.i64", "i64", [x, last]) for x in positions]
 
     def _straight(self) -> ir.Block:
         """The kernel's body without its loops."""
