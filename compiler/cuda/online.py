@@ -183,21 +183,25 @@ class Online(Softmax, Pipelined):
 
     def _place_memory(self, last: Walk) -> None:
         """Queries, results, stages of keys and of values, barriers."""
-        queries = self.groups * self.q.nbytes
+        self.asked_bytes = queries = self.groups * self.q.nbytes
         results = self.groups * -(-self.columns // SIDE) * BOX if self.out else 0
         stage = self.k.nbytes + self.v.nbytes
         room = self.target.shared - BARRIERS
         #: Whether results wait where queries were.
-        self.shares = room - queries - results < 2 * stage and results <= queries
-        self.results = 0 if self.shares else queries
-        self.keys_at = queries if self.shares else queries + results
+        self.shares = results <= queries
+        rest = 0 if self.shares else results
+        #: Blocks of queries that there is room for.
+        self.slots = 2 if room - 2 * queries - rest >= 2 * stage else 1
+        self.results = self.slots * queries
+        self.keys_at = self.results + rest
         self.stages = min(4, (room - self.keys_at) // stage)
         self.values_at = self.keys_at + self.stages * self.k.nbytes
         barriers = self.values_at + self.stages * self.v.nbytes
-        #: Barriers: queries are there, or read; a tile is told, or taken; whose turn it is; stages are full, or empty.
-        self.asked, self.answered, self.told, self.taken, self.turn = (barriers + n * BARRIER for n in range(5))
+        #: Barriers: queries are there, or their place is free; a tile is told, or taken; whose turn it is; stages are
+        #: full, or empty.
+        self.asked, self.answered, self.told, self.taken, self.turn = (barriers + n * BARRIER for n in (0, 2, 4, 5, 6))
         self.tile = barriers + BARRIERS - 16
-        starts = [barriers + (8 + n * self.stages) * BARRIER for n in range(4)]
+        starts = [barriers + (10 + n * self.stages) * BARRIER for n in range(4)]
         self.full, self.empty = starts[:2], starts[2:]
         self.shared = barriers + BARRIERS
 
@@ -256,8 +260,9 @@ class Online(Softmax, Pipelined):
         with t.if_(t.cmp("eq", self.tid, i32(0))):
             for name in self.names:
                 t.call("llvm.nvvm.prefetch.tensormap.p0", "void", [name])
-            self._make_barrier(self.asked, 1)
-            self._make_barrier(self.answered, self.groups)
+            for slot in range(self.slots):
+                self._make_barrier(self.asked + slot * BARRIER, 1)
+                self._make_barrier(self.answered + slot * BARRIER, self.groups)
             self._make_barrier(self.told, 1)
             self._make_barrier(self.taken, self.groups * GROUP)
             for group in range(self.groups):
@@ -353,18 +358,12 @@ class Online(Softmax, Pipelined):
     def _load(self) -> None:
         t = self.t
         rings = self._rings()
-        parity = t.cell("i32")
-        t.set(parity, i32(1))
+        slots = self._begin_ring(self.slots, self.asked, self.answered)
         for _ in self._drawn():
             with t.if_(self.some):
-                self._wait(self._at(self.answered), t.get(parity, "i32"))
-                t.set(parity, t.bin("xor", t.get(parity, "i32"), i32(1)))
-                self._expect(self._at(self.asked), self.groups * self.q.nbytes)
-                for group in range(self.groups):
-                    line = t.bin("add", self.start, i32(group * ROWS))
-                    to = self._at(group * self.q.nbytes)
-                    self._bring_panel(self.q, self.names[0], to, line, i32(0), self._at(self.asked))
                 self._bring_keys(rings[0], self.low)
+            self._bring_queries(slots)
+            with t.if_(self.some):
                 with t.for_(self.high, self.keys, t.bin("add", self.low, i64(self.keys))) as j:
                     self._bring_keys(rings[0], j)
                     self._bring_values(rings[1], t.bin("sub", j, i64(self.keys)))
@@ -373,22 +372,35 @@ class Online(Softmax, Pipelined):
                 last = t.bin("mul", t.bin("udiv", beyond, i64(self.keys)), i64(self.keys))
                 self._bring_values(rings[1], t.bin("add", self.low, last))
 
+    def _bring_queries(self, slots: Ring) -> None:
+        t = self.t
+        to, full = self._free(slots, 0, self.asked_bytes)
+        with t.if_else(self.some) as turn:
+            self._expect(full, self.asked_bytes)
+            for group in range(self.groups):
+                line = t.bin("add", self.start, i32(group * ROWS))
+                place = t.bin("add", to, i32(group * self.q.nbytes))
+                self._bring_panel(self.q, self.names[0], place, line, i32(0), full)
+            next(turn)
+            self._arrive(full)
+
     def _bring_keys(self, ring: Ring, j: V) -> None:
-        to, full = self._free(ring, self.keys_at, self.k)
+        to, full = self._free(ring, self.keys_at, self.k.nbytes)
+        self._expect(full, self.k.nbytes)
         self._bring_panel(self.k, self.names[1], to, self.t.cast("trunc", j, "i32"), i32(0), full)
 
     def _bring_values(self, ring: Ring, j: V) -> None:
-        to, full = self._free(ring, self.values_at, self.v)
+        to, full = self._free(ring, self.values_at, self.v.nbytes)
+        self._expect(full, self.v.nbytes)
         self._bring_panel(self.v, self.names[2], to, i32(0), self.t.cast("trunc", j, "i32"), full)
 
-    def _free(self, ring: Ring, start: int, panel: Panel) -> tuple[V, V]:
+    def _free(self, ring: Ring, start: int, nbytes: int) -> tuple[V, V]:
         """Wait until the present stage is empty; its address and its barrier."""
         t = self.t
         stage, parity = self._present(ring)
         self._wait(self._barrier(ring.empty, stage), t.bin("xor", parity, i32(1)))
         full = self._barrier(ring.full, stage)
-        self._expect(full, panel.nbytes)
-        to = t.bin("add", self._at(start), t.bin("mul", stage, i32(panel.nbytes)))
+        to = t.bin("add", self._at(start), t.bin("mul", stage, i32(nbytes)))
         self._advance(ring)
         return to, full
 
@@ -410,13 +422,13 @@ class Online(Softmax, Pipelined):
         self.warp_row = t.bin("shl", t.bin("lshr", own, i32(5)), i32(4))
         self.down = t.bin("add", self.warp_row, t.bin("lshr", self.lane, i32(2)))
         self.across = t.bin("shl", t.bin("and", self.lane, i32(3)), i32(1))
-        self.queries = t.bin("add", self.base, t.bin("mul", self.group, i32(self.q.nbytes)))
         if self.out is not None:
             self._stage()
         self._scale()
         keys, values = self._rings()
-        parity, self.turns_parity = t.cell("i32"), t.cell("i32")
-        t.set(parity, i32(0))
+        self.ring = slots = self._begin_ring(self.slots, self.asked, self.answered)
+        self.turns_parity, self.waiting = t.cell("i32"), t.cell("i1")
+        t.set(self.waiting, V("false", "i1"))
         t.set(self.turns_parity, t.cast("zext", t.cmp("eq", self.group, i32(0)), "i32"))
         self.sums = [t.cell("float") for _ in range(self.columns // 2)]
         self.top, self.total, self.fade = ([t.cell("float") for _ in range(2)] for _ in range(3))
@@ -426,11 +438,14 @@ class Online(Softmax, Pipelined):
                 t.set(cell, t.const(0.0, "float"))
             for cell in self.top:
                 t.set(cell, t.const(-inf, "float"))
+            slot, parity = self._present(slots)
+            self._wait(self._barrier(self.asked, slot), parity)
+            self.queries = t.bin("add", self.base, t.bin("mul", slot, i32(self.asked_bytes)))
+            self.queries = t.bin("add", self.queries, t.bin("mul", self.group, i32(self.q.nbytes)))
             with t.if_(self.some):
-                self._wait(self._at(self.asked), t.get(parity, "i32"))
-                t.set(parity, t.bin("xor", t.get(parity, "i32"), i32(1)))
                 scores = self._await(0, self._multiply_keys(keys))
                 self._release(keys)
+                self._retire()
                 for cell, word in zip(weights, self._packed(self._soften(scores, self.low, first=True)), strict=True):
                     t.set(cell, word)
                 with t.for_(self.high, self.keys, t.bin("add", self.low, i64(self.keys))) as j:
@@ -450,21 +465,31 @@ class Online(Softmax, Pipelined):
                     for cell, word in zip(weights, self._packed(done[len(sums) :]), strict=True):
                         t.set(cell, word)
                     self._fade()
-                if not self.shares:
-                    self._answer()
                 self._multiply_values(values, weights)
                 for cell, x in zip(self.sums, self._await(0, [t.get(c, "float") for c in self.sums]), strict=True):
                     t.set(cell, x)
                 self._release(values)
+            with t.if_(t.bin("xor", self.some, V("true", "i1"))):
+                self._retire()
             self._finish()
+            t.set(self.waiting, V("true", "i1"))
+            if self.slots == 1:
+                self._retire()
+            self._advance(slots)
         if self.out is not None:
             with t.if_(self.lead):
                 self._act("cp.async.bulk.wait_group 0;")
 
-    def _answer(self) -> None:
-        """The queries have been read."""
-        with self.t.if_(self.lead):
-            self._arrive(self._at(self.answered))
+    def _retire(self) -> None:
+        """Give back the place of the queries before, once results that wait there have been stored."""
+        t = self.t
+        slot = self._present(self.ring)[0]
+        with t.if_(t.bin("and", self.lead, t.get(self.waiting, "i1"))):
+            if self.out is not None:
+                self._act("cp.async.bulk.wait_group.read 0;")
+            other = t.bin("xor", slot, i32(self.slots - 1))
+            self._arrive(self._barrier(self.answered, other))
+        t.set(self.waiting, V("false", "i1"))
 
     def _release(self, ring: Ring) -> None:
         with self.t.if_(self.lead):
@@ -621,13 +646,11 @@ class Online(Softmax, Pipelined):
                                 e.store([found], e.address(op, where), pointer.type.dtype)
 
     def _stage(self) -> None:
-        """Where the thread's rows of eight elements go among the results."""
+        """Where the thread's rows of eight elements go among a group's results."""
         t, lane = self.t, self.lane
         low = t.bin("and", lane, i32(7))
         down = t.bin("add", low, t.bin("and", lane, i32(8)))
-        size = self.q.nbytes if self.shares else -(-self.columns // SIDE) * BOX
-        self.staged = t.bin("add", self._at(self.results), t.bin("mul", self.group, i32(size)))
-        row = t.bin("add", self.staged, t.bin("mul", t.bin("add", down, self.warp_row), i32(ROW)))
+        row = t.bin("mul", t.bin("add", down, self.warp_row), i32(ROW))
         half = t.bin("lshr", lane, i32(4))
         self.chunks = [
             t.bin("add", row, t.bin("shl", t.bin("xor", t.bin("add", half, i32(2 * q)), low), i32(4)))
@@ -640,8 +663,12 @@ class Online(Softmax, Pipelined):
         assert self.out is not None
         value, dtype = store.operands[0], store.operands[1].type.dtype
         group = t.bin("add", self.group, i32(1))
-        with t.if_(self.lead):
-            self._act("cp.async.bulk.wait_group.read 0;")
+        staged = self.queries
+        if not self.shares:
+            size = -(-self.columns // SIDE) * BOX
+            staged = t.bin("add", self._at(self.results), t.bin("mul", self.group, i32(size)))
+            with t.if_(self.lead):
+                self._act("cp.async.bulk.wait_group.read 0;")
         self._act("bar.sync $0, 128;", group)
         inverses: dict[tuple[ir.Value, str], V] = {}
         for first in range(0, len(columns), 4):
@@ -657,7 +684,7 @@ class Online(Softmax, Pipelined):
                         values.append(round_to(t, found, dtype))
                     words += memory.pack(t, values, dtype, "i32")
             block, chunk = divmod(first // 4, SIDE // DEPTH)
-            at = t.bin("add", self.chunks[chunk], i32(block * BOX))
+            at = t.bin("add", t.bin("add", staged, self.chunks[chunk]), i32(block * BOX))
             self._act("stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};", at, *words)
         self._act("fence.proxy.async.shared::cta;")
         self._act("bar.sync $0, 128;", group)
@@ -665,9 +692,5 @@ class Online(Softmax, Pipelined):
             line = t.bin("add", self.start, t.bin("mul", self.group, i32(ROWS)))
             for part in range(-(-self.columns // SIDE)):
                 place = self.out.place(i32(part * SIDE), line, self.programs)
-                self._send(self.names[-1], t.bin("add", self.staged, i32(part * BOX)), place)
+                self._send(self.names[-1], t.bin("add", staged, i32(part * BOX)), place)
             self._act("cp.async.bulk.commit_group;")
-            if self.shares:
-                with t.if_(self.some):
-                    self._act("cp.async.bulk.wait_group.read 0;")
-                    self._arrive(self._at(self.answered))
