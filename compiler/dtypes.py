@@ -30,6 +30,8 @@ FLOAT8 = frozenset(("f8e4m3", "f8e5m2"))
 NARROW = FLOAT8 | {"f16", "bf16"}
 FLOAT = NARROW | {"f32", "f64"}
 COMPLEX = frozenset(("c64", "c128"))
+#: Types of 8 bits that products take as they are, and what these add up in.
+ACCUMULATED = {"i8": "i32", "u8": "i32", "f8e4m3": "f32", "f8e5m2": "f32"}
 #: The real type of a complex type's two parts.
 PART = {"c64": "f32", "c128": "f64"}
 _NARROW = frozenset(NUMPY[d] for d in NARROW)

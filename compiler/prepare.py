@@ -27,6 +27,8 @@ EMPTY = E.structural("empty", 0, "No elements, or memory that was not written ye
 SMALL_PRODUCT = 1 << 12
 #: Sides from which copying an operand whose rows begin anywhere costs less than loading it so.
 WIDE_PRODUCT = 512
+#: Sides from which operands of 8 bits are copied so that they lie along k.
+UPRIGHT_PRODUCT = 64
 #: Rows and columns of the least tile that tensor cores are kept busy with, elements of k in a step, and of the shortest
 #: part of k that is worth adding up.
 TENSOR_TILE, TENSOR_STEP, LEAST_PART = (128, 64), 64, 512
@@ -232,6 +234,9 @@ class _Preparation:
             return _filled(0, node)
         if 1 in (m, n, k) or m * n * k <= SMALL_PRODUCT:
             return self._sum_of_products(node, a, b, (*batch, m, n, k))
+        narrow = self._narrow(node, _unwidened(a), _unwidened(b))
+        if narrow is not None:
+            return narrow
         if self._by_triples(node, k):
             return _with_inputs(node, (self._as_triples(a), self._as_triples(b)))
         a, b = _walkable(a), _walkable(b)
@@ -273,6 +278,34 @@ class _Preparation:
             self.split[x] = found
         return found
 
+    def _narrow(self, node: Expr, a: Expr, b: Expr) -> Expr | None:
+        """A product of elements of 8 bits, if that is what a product of (widened) operands is."""
+        *_, m, n = node.shape
+        k, names = a.shape[-1], [dtypes.name(x.dtype) for x in (a, b)]
+        wide = {dtypes.ACCUMULATED.get(x) for x in names}
+        into = dtypes.name(node.dtype)
+        if wide == {"f32"}:
+            fits = into in dtypes.NARROW or into == "f32"
+        elif wide == {"i32"}:
+            fits = into in dtypes.INTEGER and dtypes.SIZE[into] <= 4  # where sums are taken modulo a power of two
+            if not fits and (into in dtypes.INTEGER or (into in dtypes.FLOAT and self.policy.target == "cuda")):
+                fits = k * prod([-128 if x == "i8" else 255 for x in names]) in range(-(1 << 31), 1 << 31)
+        else:
+            fits = False
+        if not fits:
+            return None
+        a, b = _walkable(a), _walkable(b)
+        dtype = dtypes.NUMPY[wide.pop() or ""]
+        product = Expr(E.DOT, (a, b), None, node.shape, dtype, 0)
+        if self.policy.pitch:
+            if min(m, n, k) >= UPRIGHT_PRODUCT:
+                a, b = _upright(a, -1, self.policy.pitch), _upright(b, -2, self.policy.pitch)
+                product = Expr(E.DOT, (a, b), None, node.shape, dtype, 0)
+            parts = self._parts(product, k, 1)
+            if parts > 1:
+                product = self._product_in_parts(product, a, b, parts)
+        return _cast(product, node.dtype)
+
     def _parts(self, node: Expr, k: int, cluster: int) -> int:
         """Parts of k, each a product of its own, where there are too few tiles for all processors.
 
@@ -293,7 +326,7 @@ class _Preparation:
     def _product_in_parts(self, node: Expr, a: Expr, b: Expr, parts: int) -> Expr:
         """The sum of products over parts of k, not rounded before."""
         *batch, m, n = node.shape
-        k, wide = a.shape[-1], dtypes.NUMPY["f32"]
+        k, wide = a.shape[-1], dtypes.NUMPY["f32"] if dtypes.name(node.dtype) in dtypes.NARROW else node.dtype
         each = k // parts
         strides = each, *contiguous_strides(a.shape)
         a = Expr(E.VIEW, (a,), (0, strides), (parts, *batch, m, each), a.dtype, 0)
@@ -556,6 +589,56 @@ def _in_boxes(x: Expr) -> bool:
         return False
     one, *others = sorted(s for s, n in zip(strides, x.shape, strict=True) if n > 1)
     return one == 1 and all(s % ALIGNED == 0 for s in others)
+
+
+def _unwidened(x: Expr) -> Expr:
+    """What is multiplied, where it is of a type of 8 bits and was cast to one that holds all of its numbers."""
+    views: list[Expr] = []
+    base = x
+    while base.op is E.VIEW:
+        views.append(base)
+        base = base.inputs[0]
+    if base.op.name != "cast" or dtypes.name(base.inputs[0].dtype) not in dtypes.ACCUMULATED:
+        return x
+    source, into = (dtypes.name(e.dtype) for e in (base.inputs[0], base))
+    if dtypes.SIZE[into] == 1 or (source in dtypes.FLOAT and into not in dtypes.FLOAT) or into in dtypes.COMPLEX:
+        return x
+    found = base.inputs[0]
+    for view in reversed(views):
+        found = Expr(E.VIEW, (found,), view.attrs, view.shape, found.dtype, 0)
+    return found
+
+
+def _upright(x: Expr, axis: int, pitch: int) -> Expr:
+    """A product's operand that lies along k, its axis -1 or -2, in rows that begin at multiples of 16 elements."""
+    strides = _memory_strides(x)
+    if strides is not None:
+        others = [s for k, s in enumerate(strides) if k != len(strides) + axis]
+        if strides[axis] == 1 and all(s >= 0 and s % ALIGNED == 0 for s in others):
+            return x
+    # What is broadcast is copied once.
+    shape = tuple([1 if strides and strides[k] == 0 else n for k, n in enumerate(x.shape[:-2])]) + x.shape[-2:]
+    swapped = lambda s: s if axis == -1 else (*s[:-2], s[-1], s[-2])
+    value = Expr(E.VIEW, (x,), (0, swapped(contiguous_strides(x.shape))), swapped(shape), x.dtype, 0)
+    *outer, rows, columns = value.shape
+    memory = (*outer, rows, -(-columns // pitch) * pitch)
+    window = contiguous_strides(memory)
+    base = Expr(EMPTY, (), None, memory, x.dtype, 0)
+    copied = Expr(E.UPDATE, (base, value), (0, window), memory, x.dtype, 0)
+    back = tuple([0 if n == 1 else s for n, s in zip(shape, swapped(window), strict=True)])
+    return Expr(E.VIEW, (copied,), (0, back), x.shape, x.dtype, 0)
+
+
+def _memory_strides(x: Expr) -> E.Shape | None:
+    """The strides by which a buffer, or what views show of one, is walked."""
+    if x.op is E.BUFFER:
+        return x.attrs[2]
+    if x.op is not E.VIEW:
+        return None
+    base, (offset, steps) = x.inputs[0], x.attrs
+    strides = _memory_strides(base)
+    found = None if strides is None else E.compose(base.shape, 0, strides, offset, steps, x.shape)
+    return None if found is None else found[1]
 
 
 def _with_inputs(node: Expr, inputs: tuple[Expr, ...]) -> Expr:

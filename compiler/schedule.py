@@ -75,6 +75,8 @@ GPU_STREAMED = 64
 GPU_BYTES = 45_000
 #: The same of products of float32 in parts.
 GPU_TRIPLES = {(128, 128): 1.25, (128, 64): 0.7}
+#: GPU: columns of a tile at most whose sums are promoted.
+GPU_PROMOTED = 128
 
 
 def is_ordered(root: Expr) -> bool:
@@ -302,18 +304,20 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
         rounds = lambda tile: -(-batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True)) // processors)
         tile = min(GPU_TRIPLES, key=lambda tile: rounds(tile) * (1 + steps * GPU_TRIPLES[tile]))
         return {m: tile[0], k: None, n: tile[1]}
-    if m and k and n and product is not None and dtypes.name(product.inputs[0].dtype) in ("f16", "bf16"):
+    if m and k and n and product is not None and _is_wide(product):
+        narrow = product.inputs[0].dtype.itemsize == 1
+        depth = k.size // 2 if narrow else k.size
         few, many = sorted((m, n), key=lambda axis: axis.size)
-        if few.size <= GPU_STREAMED and space.computed(many):
+        if not narrow and few.size <= GPU_STREAMED and space.computed(many):
             return {a: None if a is k else GPU_STREAMED if a is many else max(16, bucket(few.size)) for a in (m, k, n)}
-        tiles = [*GPU_WIDE_PRODUCT]
-        boxes = space.cluster > 1 and in_boxes(space)
+        tiles = [t for t in GPU_WIDE_PRODUCT if t[1] <= GPU_PROMOTED or not narrow or product.dtype.kind != "f"]
+        boxes = not narrow and space.cluster > 1 and in_boxes(space)
         if boxes:
             tiles += GPU_NARROW_PRODUCT
             tiles += [(few, many) for many, few in tiles if few <= 64]
         found = [(tile, parts) for tile in tiles for parts in (GPU_PARTS if boxes and max(tile) < 256 else (1,))]
         found = [(tile, parts) for tile, parts in found if parts <= space.cluster]
-        tile, parts = min(found, key=lambda f: _cost(*f, sizes, k.size, batches, processors))
+        tile, parts = min(found, key=lambda f: _cost(*f, sizes, depth, batches, processors))
         if boxes or batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True)) >= processors // 4:
             space.parts = parts
             return {m: tile[0], k: None, n: tile[1]}
@@ -332,6 +336,12 @@ def in_triples(product: Expr) -> bool:
     while x.op is E.VIEW:
         x = x.inputs[0]
     return x.op is TRIPLES
+
+
+def _is_wide(product: Expr) -> bool:
+    """Whether tensor cores multiply a product's elements as they are."""
+    name = dtypes.name(product.inputs[0].dtype)
+    return name in ("f16", "bf16") or dtypes.ACCUMULATED.get(name) == dtypes.name(product.dtype)
 
 
 def in_boxes(space: Space) -> bool:

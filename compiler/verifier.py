@@ -337,7 +337,8 @@ class _Verifier:
         _need(2 <= len(x) <= 3, "the number of operands is wrong")
         a, b = x[0].type, x[1].type
         _need(len(a.extents) == len(b.extents) == 2, f"{a} and {b} are no matrices")
-        _same(a.dtype, b.dtype, "the first operand's dtype")
+        if not ({a.dtype, b.dtype} <= dtypes.FLOAT8 or {a.dtype, b.dtype} <= {"i8", "u8"}):
+            _same(a.dtype, b.dtype, "the first operand's dtype")
         _same(a.extents[1], b.extents[0], "the first operand's last extent")
         dtype = _given(op).dtype
         _need(dtype in (a.dtype, _WIDER.get(a.dtype)), f"{a.dtype} products accumulate in {dtype}")

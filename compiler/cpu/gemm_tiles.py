@@ -180,7 +180,7 @@ class Tiles:
         if a.op is None or a.op.name != "load_view" or len(a.type.extents) != 2:
             return False
         consecutive = any(map(is_one, a.op.operands[2:4]))
-        return consecutive and self.dtype in ("f32", "f64", "i32", "u32", "i64", "u64")
+        return consecutive and a.type.dtype == self.dtype in ("f32", "f64", "i32", "u32", "i64", "u64")
 
     def _side(self, name: str, values: tuple[ir.Value, ...], dim: str, panel: int) -> Side:
         parts = len(values) * self.tile.parts
@@ -311,11 +311,11 @@ class Tiles:
     def _parts(self, e: Emitter, side: Side, width: int) -> list[V]:
         """A side's values in registers as the parts that a panel holds."""
         t, found = e.t, []
-        for register in (e.values[x] for x in side.values):
-            for x in _registers(register):
+        for value in side.values:
+            for x in _registers(e.values[value]):
                 x = t.splat(x, width)
                 if self.tile.element == "i32" and x.ty != vector("i32", width):
-                    x = t.cast("zext", x, "i32")
+                    x = t.cast("sext" if value.type.dtype in dtypes.SIGNED else "zext", x, "i32")
                 found.append(x)
         return found
 

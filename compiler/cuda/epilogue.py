@@ -77,7 +77,7 @@ class Epilogue:
     # -- choices ------------------------------------------------------------------------------------------------------
     def _output(self, op: ir.Op) -> Output:
         gemm, dtype = self.gemm, op.operands[1].type.dtype
-        if dtype not in ("f16", "bf16", "f32") or op.operands[0].type.extents != (gemm.m, gemm.n):
+        if dtype not in ("f16", "bf16", "f32", "i32", "u32") or op.operands[0].type.extents != (gemm.m, gemm.n):
             return Output(op, None)
         size = dtypes.SIZE[dtype]
         found = tensor_maps.find(gemm.kernel, gemm.facts, op, (ROW // size, HIGH))
@@ -321,7 +321,7 @@ class Epilogue:
                 self._take_brought(block, q, [where for _, _, where in places])
                 for row, pair, wheres in places:
                     for k, where in zip(pair, wheres, strict=True):
-                        registers = [gemm._narrowed(t.get(c, "float")) for c in sums[row][k]]
+                        registers = [gemm._narrowed(t.get(c, gemm._sum_type(0))) for c in sums[row][k]]
                         e.define(gemm.root.result, join(registers), where)
                         e.run(self.needed, where)
                     for number, output in enumerate(self.outputs):

@@ -18,6 +18,7 @@ from .hopper import Hopper
 from .mma import Mma
 from .mma64 import Mma64
 from .parts import Parts
+from .promoted import Promoted
 from .simt import Simt
 from .streamed import Streamed
 from .target import Target
@@ -27,6 +28,6 @@ from .wgmma import Wgmma
 
 def generate(kernel: ir.Kernel, target: Target) -> Code:
     """The module of a matrix product."""
-    order = (Triples, Parts, Hopper, Streamed, Wgmma, Mma, Mma64)
+    order = (Triples, Parts, Promoted, Hopper, Streamed, Wgmma, Mma, Mma64)
     schedule = next((s for s in order if s.suits(kernel, target)), Simt)
     return schedule(kernel, target).generate()

@@ -1,4 +1,4 @@
-"""The schedule of products of f16 and bf16 on Hopper, where some warps load and others multiply; see gemm.py.
+"""The schedule of products of 16 and 8 bits on Hopper, where some warps load and others multiply; see gemm.py.
 
 A processor has one block, which takes tile after tile.  One thread has the copy engine bring panels into a ring of
 stages, ahead of eight warps that multiply and release them: barriers in shared memory count what has arrived, and who
@@ -20,7 +20,7 @@ from .pipeline import BARRIER, Pipelined, Ring
 from .simt import Sums
 from .target import Target
 from .tensor_maps import TensorMap
-from .wgmma import BOX, ROW, ROWS, STEP, Wgmma
+from .wgmma import BOX, ROW, ROWS, Wgmma
 
 #: Threads that load, of which one does, and that multiply.
 LOADING, MULTIPLYING = 128, 256
@@ -39,6 +39,8 @@ class Hopper(Pipelined, Wgmma):
     """Generates the code of one kernel."""
 
     blocks = 1
+    #: Whether a step's products are under way while the next step's begin.
+    behind = True
     #: Rows of 2,048 elements: their panels stay in the L2 cache.
     together = 16
     #: Blocks that share a tile, and bytes of shared memory for what they tell each other.
@@ -102,7 +104,7 @@ class Hopper(Pipelined, Wgmma):
         op = side.values[0].op
         if op is None or not self._plain(side):
             return None
-        return tensor_maps.find(self.kernel, self.facts, op, (SIDE, side.extent if side.deep else SIDE))
+        return tensor_maps.find(self.kernel, self.facts, op, (ROW // self.size, side.extent if side.deep else SIDE))
 
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Generated:
@@ -158,8 +160,8 @@ class Hopper(Pipelined, Wgmma):
         self._act("griddepcontrol.wait;")
         #: Steps of k before those that this block multiplies, and how many these are.
         self.skipped = i32(0)
-        self.depth = e.integer(self.kernel.dims[self.k].size)
-        steps = t.bin("lshr", t.bin("add", self.depth, i64(STEP - 1)), i64(STEP.bit_length() - 1))
+        length = e.integer(self.kernel.dims[self.k].size)
+        steps = t.bin("lshr", t.bin("add", length, i64(self.depth - 1)), i64(self.depth.bit_length() - 1))
         self.steps = t.cast("trunc", steps, "i32")
 
     def _special(self, name: str) -> V:
@@ -195,7 +197,7 @@ class Hopper(Pipelined, Wgmma):
                 full = self._barrier(self.full, stage)
                 self._expect(full, self.panels)
                 panel = t.bin("add", self.base, t.bin("mul", stage, i32(self.panels)))
-                k = t.bin("shl", t.bin("add", number, self.skipped), i32(STEP.bit_length() - 1))
+                k = t.bin("shl", t.bin("add", number, self.skipped), i32(self.depth.bit_length() - 1))
                 maps = iter(self.maps.values())
                 for side in (self.a, self.b):
                     for offset in side.offsets:
@@ -271,17 +273,22 @@ class Hopper(Pipelined, Wgmma):
             self._wait_for_turn(number)
             stage, here = self._arrived(ring)
             self._multiply(sums, here, None)
-            with t.if_(t.bin("and", self.lead, t.cmp("ne", number, i32(0)))):
-                self._release(t.get(before, "i32"))
+            if self.behind:
+                with t.if_(t.bin("and", self.lead, t.cmp("ne", number, i32(0)))):
+                    self._release(t.get(before, "i32"))
+            else:
+                with t.if_(self.lead):
+                    self._release(stage)
             self.epilogue.bring(t.cmp("eq", number, i32(1)))
             t.set(before, stage)
             self._advance(ring)
         self._end_turn()
         self.epilogue.bring(t.cmp("slt", self.steps, i32(2)))
         self.epilogue.prefetch()
-        self._asm(sums, "wgmma.wait_group.sync.aligned 0;", [])
-        with t.if_(t.bin("and", self.lead, t.cmp("ne", self.steps, i32(0)))):
-            self._release(t.get(before, "i32"))
+        if self.behind:
+            self._asm(sums, "wgmma.wait_group.sync.aligned 0;", [])
+            with t.if_(t.bin("and", self.lead, t.cmp("ne", self.steps, i32(0)))):
+                self._release(t.get(before, "i32"))
 
     def _leave(self, sums: Sums) -> None:
         """Have a finished tile stored."""

@@ -1,63 +1,83 @@
-"""The schedule of products of f16 and bf16 that multiplies in tensor cores, a warp at a time; see gemm.py.
+"""The schedule of products of 16 and 8 bits that multiplies in tensor cores, a warp at a time; see gemm.py.
 
-Panels hold 16-bit elements in rows along the direction in which memory is contiguous, in pieces of 16 bytes whose
-places are exchanged from row to row, so that eight rows' pieces lie in different banks.  Operands that need no prologue
-are copied there past the registers, several steps ahead.
+Panels hold elements in rows along the direction in which memory is contiguous (along k, if they have 8 bits), in pieces
+of 16 bytes whose places are exchanged from row to row, so that eight rows' pieces lie in different banks.  Operands
+that need no prologue are copied there past the registers, several steps ahead.
 """
 
 from __future__ import annotations
 
-from .. import ir
-from ..llvm.convert import to_memory
-from ..llvm.text import V, vector
+from .. import dtypes, ir
+from ..llvm.convert import register_type, to_memory
+from ..llvm.text import V
 from . import memory
 from .memory import i32
 from .panels import Loader, Plane, Side
 from .simt import Simt, Sums
 from .target import Target
 
-#: Elements of k in a step and in one instruction.
-STEP, DEPTH = 32, 16
+#: Bytes of k in a step and in one instruction.
+STEP, DEPTH = 64, 32
+#: Instructions' names of element types.
+NAMES = {"f16": "f16", "bf16": "bf16", "f8e4m3": "e4m3", "f8e5m2": "e5m2", "i8": "s8", "u8": "u8"}
 #: (least rows and columns of a tile, rows and columns of a warp), best first.
 _TILES = (((128, 128), (64, 32)), ((64, 64), (32, 32)), ((32, 32), (16, 16)), ((16, 16), (16, 16)))
 #: Bytes of a piece.
 PIECE = 16
 _WORDS = "{i32, i32, i32, i32}"
-_SUMS = "{float, float, float, float}"
 
 
 class MmaLoader(Loader):
-    """Brings a side's panels to shared memory as 16-bit elements; what is past the end of k is zero."""
+    """Brings a side's panels to shared memory; what is past the end of k is zero."""
 
     gemm: Mma
 
     def _encoded(self, x: V, plane: Plane, inside: V | None) -> V:
         t = self.t
-        stored = to_memory(t, x, self.gemm.dtype)
+        stored = to_memory(t, x, self.gemm.held(plane.value))
         assert isinstance(stored, V)
-        bits = t.cast("bitcast", stored, "i16")
-        return bits if inside is None else t.select(inside, bits, V("0", "i16"))
+        bits = t.cast("bitcast", stored, plane.stored)
+        return bits if inside is None else t.select(inside, bits, V("0", plane.stored))
 
 
 class Mma(Simt):
     """Generates the code of one kernel."""
 
     loader = MmaLoader
-    widest = PIECE // 2
-    #: Elements of k in a step.
-    depth = STEP
+    #: Bytes that a load takes at most, as they are multiplied, and of k in a step.
+    piece = PIECE
+    span = STEP
     natural = True
     padded = True
 
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
-        return target.bf16 and any(
-            op.name == "dot" and op.operands[0].type.dtype in ("f16", "bf16") for op in kernel.body.ops
-        )
+        roots = [op for op in kernel.body.ops if op.name == "dot"]
+        if not any(_multiplies(target, op.operands[0].type.dtype, op.result.type.dtype) for op in roots):
+            return False
+        made = Mma(kernel, target)
+        # Only elements of 16 bits are transposed on the way.
+        return made.size == 2 or (made.a.deep and made.b.deep)
 
     # -- choices ------------------------------------------------------------------------------------------------------
     def _multiplied(self) -> str:
         return self.root.operands[0].type.dtype
+
+    def held(self, value: ir.Value) -> str:
+        return value.type.dtype if self.size == 1 else self.dtype
+
+    def _accumulated(self) -> str:
+        return "i32" if self.dtype in dtypes.INTEGER else "f32"
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return dtypes.SIZE[self.dtype]
+
+    @property
+    def depth(self) -> int:
+        """Elements of k in a step."""
+        return self.span // self.size
 
     def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
         for tile, self.warp in _TILES:
@@ -70,11 +90,15 @@ class Mma(Simt):
 
     def _side(self, values: tuple[ir.Value, ...], dim: str, extent: int) -> Side:
         side = super()._side(values, dim, extent)
-        side.planes = [Plane(values[0], 1, "float", "i16")]
+        side.planes = [Plane(values[0], 1, register_type(self.held(values[0])), f"i{8 * self.size}")]
         return side
 
+    def _access(self, side: Side) -> None:
+        self.widest = self.piece // self.size
+        super()._access(side)
+
     def _copies(self) -> bool:
-        return all(self._plain(side) and side.width == PIECE // 2 for side in (self.a, self.b))
+        return all(self._plain(side) and side.width == PIECE // self.size for side in (self.a, self.b))
 
     def _arrange(self) -> None:
         """Panels lie as memory does, whether they are copied or not."""
@@ -105,21 +129,23 @@ class Mma(Simt):
         """Where a thread's row of a fragment begins: eight rows from `low` on, in the halves `line` and `k`."""
         t = self.t
         eight = lambda x: t.bin("shl", x, i32(3))
+        depth = DEPTH // self.size * part
         if side.deep:
             row = t.bin("add", t.bin("add", start, i32(16 * tile)), t.bin("add", eight(line), low))
-            return self.place(side, row, t.bin("add", eight(k), i32(DEPTH * part)))
+            return self.place(side, row, t.bin("add", self._times(k, PIECE // self.size), i32(depth)), self.size)
         column = t.bin("add", t.bin("add", start, i32(16 * tile)), eight(line))
-        return self.place(side, t.bin("add", t.bin("add", eight(k), low), i32(DEPTH * part)), column)
+        return self.place(side, t.bin("add", t.bin("add", eight(k), low), i32(depth)), column)
 
     def place(self, side: Side, row: V, column: V, size: int = 2) -> V:
         t = self.t
-        length = (self.depth if side.deep else side.extent) * size
+        length = self.span if side.deep else side.extent * size
+        each = PIECE // size
         pieces = length // PIECE
-        number = t.bin("lshr", column, i32(3))
+        number = t.bin("lshr", column, i32(each.bit_length() - 1))
         # Rows that share 128 bytes lie in different banks as they are.
         sharing = max(1, 8 // pieces)
         turn = t.bin("and", t.bin("lshr", row, i32(sharing.bit_length() - 1)), i32(min(8, pieces) - 1))
-        inside = t.bin("shl", t.bin("and", column, i32(7)), i32(1))
+        inside = self._times(t.bin("and", column, i32(each - 1)), size)
         start = t.bin("add", t.bin("mul", row, i32(length)), inside)
         return t.bin("add", start, t.bin("shl", t.bin("xor", number, turn), i32(4)))
 
@@ -129,7 +155,7 @@ class Mma(Simt):
     # -- the inner loop -----------------------------------------------------------------------------------------------
     def _multiply(self, sums: Sums, here: V, steps: V | None) -> None:
         t = self.t
-        values = [[t.get(cells[0], "float") for cells in row] for row in sums]
+        values = [[t.get(cells[0], self._sum_type(0)) for cells in row] for row in sums]
         for part in range(STEP // DEPTH):
             a = [self._fetch(self.a, here, tiles[part]) for tiles in self.fragments[0]]
             pairs = [self._fetch(self.b, here, tiles[part]) for tiles in self.fragments[1]]
@@ -154,10 +180,25 @@ class Mma(Simt):
         return [t.op(f"extractvalue {found}, {k}", "i32") for k in range(4)]
 
     def _product(self, a: list[V], b: list[V], sums: list[V]) -> list[V]:
-        t = self.t
-        words, name = [*a, *b], "llvm.nvvm.mma.m16n8k16.row.col.bf16"
-        if self.dtype == "f16":
-            words = [t.op(f"bitcast {w} to <2 x half>", vector("half", 2)) for w in words]
-            name = "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
-        found = t.call(name, _SUMS, [*words, *sums])
-        return [t.op(f"extractvalue {found}, {k}", "float") for k in range(4)]
+        t, ty = self.t, self._sum_type(0)
+        letter, wide = ("r", "s32") if ty == "i32" else ("f", "f32")
+        types = (wide, *(NAMES[self.held(side.values[0])] for side in (self.a, self.b)), wide)
+        registers = lambda first, count: "{" + ", ".join(f"${first + k}" for k in range(count)) + "}"
+        text = (
+            f"mma.sync.aligned.m16n8k{DEPTH // self.size}.row.col.{'.'.join(types)} {registers(0, 4)}, "
+            f"{registers(4, 4)}, {registers(8, 2)}, {registers(10, 4)};"
+        )
+        whole = "{" + ", ".join([ty] * 4) + "}"
+        args = ", ".join(map(str, [*a, *b, *sums]))
+        constraints = ",".join([f"={letter}"] * 4 + ["r"] * 6 + [letter] * 4)
+        found = t.op(f'call {whole} asm "{text}", "{constraints}"({args}) convergent nounwind', whole)
+        return [t.op(f"extractvalue {found}, {k}", ty) for k in range(4)]
+
+
+def _multiplies(target: Target, dtype: str, result: str) -> bool:
+    """Whether a target's tensor cores multiply elements of a dtype."""
+    if dtype in ("i8", "u8"):
+        return target.bf16 and result == "i32"
+    if dtype in dtypes.FLOAT8:
+        return target.sm >= 89 and result == "f32"
+    return target.bf16 and dtype in ("f16", "bf16")

@@ -31,7 +31,7 @@ class Plane(NamedTuple):
 
     @property
     def part(self) -> int:
-        return {"i16": 2, "double": 8, "i64": 8}.get(self.stored, 4)
+        return {"i8": 1, "i16": 2, "double": 8, "i64": 8}.get(self.stored, 4)
 
 
 @dataclass(slots=True)
@@ -206,11 +206,8 @@ class Loader:
                     t.set(cell, self._encoded(x, plane, inside))
 
     def _parts(self, value: ir.Value, where: Where) -> tuple[V, ...]:
-        """An element's parts, of the product's dtype."""
-        register = self.gemm.e(value, where)
-        if self.gemm.root.name == "dot":
-            register = convert(self.t, register, value.type.dtype, self.gemm.dtype)
-        return parts(register)
+        """An element's parts, of the dtype that is multiplied."""
+        return parts(convert(self.t, self.gemm.e(value, where), value.type.dtype, self.gemm.held(value)))
 
     def _encoded(self, x: V, plane: Plane, inside: V | None) -> V:
         """A part of an element as shared memory holds it; `inside`: whether it is in k (None: it is)."""

@@ -87,7 +87,7 @@ class Simt:
         self.facts = Facts(kernel)
         self.dtype = self._multiplied()
         #: What sums are held as: registers of `wide`, narrow integers in 32 bits.
-        self.wide = "f32" if self.dtype in dtypes.NARROW else self.dtype
+        self.wide = self._accumulated()
         self.inner: list[ir.Op] = []
         (self.m, self.k, self.n), values = self._sides()
         self.block = tuple(_power_of_two(kernel.dims[d].block) for d in (self.m, self.n))
@@ -121,6 +121,10 @@ class Simt:
         self.m, self.k, self.n = map(str, self.root.operands[0].type.extents)
         return [self.m, self.k, self.n], self._generalised(self.root.operands[0])
 
+    def _accumulated(self) -> str:
+        """The dtype of sums."""
+        return "f32" if self.dtype in dtypes.NARROW else self.dtype
+
     def _generalised(self, value: ir.Value) -> tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]:
         """Find the ops over both m and n, and the values of each side that they read."""
         both = {self.m, self.n}
@@ -143,13 +147,13 @@ class Simt:
     def _side(self, values: tuple[ir.Value, ...], dim: str, extent: int) -> Side:
         planes = []
         for value in values:
-            register = register_type(self._held(value))
+            register = register_type(self.held(value))
             stored = "i32" if register in ("i1", "i8", "i16") else register
             planes.append(Plane(value, 2 if value.type.dtype in dtypes.COMPLEX else 1, register, stored))
         needed = [op for op in slice_of(values, self.kernel.body) if op.result.type.extents]
         return Side(values, dim, extent, extent, needed, planes)
 
-    def _held(self, value: ir.Value) -> str:
+    def held(self, value: ir.Value) -> str:
         """The dtype that a side's value has in shared memory."""
         return self.dtype if self.root.name == "dot" else value.type.dtype
 
@@ -193,7 +197,7 @@ class Simt:
     def _plain(self, side: Side) -> bool:
         """Whether an operand lies in memory as it is multiplied."""
         (value,) = side.values
-        return value.op is not None and value.op.name == "load_view" and value.type.dtype == self.dtype
+        return value.op is not None and value.op.name == "load_view" and value.type.dtype == self.held(value)
 
     def _arrange(self) -> None:
         """Lay out panels that operands are copied to: along rows or columns, which copies of single elements turn."""

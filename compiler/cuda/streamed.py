@@ -67,11 +67,11 @@ class _Feed:
 class Streamed(Mma):
     """Generates the code of one kernel."""
 
-    widest = DEEPEST
+    piece = 2 * DEEPEST
 
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
-        if not Mma.suits(kernel, target):
+        if not Mma.suits(kernel, target) or Mma(kernel, target).size != 2:
             return False
         (root,) = [op for op in kernel.body.ops if op.name in ("dot", "reduce")]
         blocks = sorted(kernel.dims[str(e)].block or 0 for e in root.result.type.extents)

@@ -1,7 +1,8 @@
-"""The schedule of products of f16 and bf16 on Hopper, whose tensor cores take panels from shared memory; see gemm.py.
+"""The schedule of products of 16 and 8 bits on Hopper, whose tensor cores take panels from shared memory; see gemm.py.
 
 Four warps multiply 64 rows by all columns of a tile.  Panels lie in rows of 128 bytes whose pieces of 16 bytes are
-exchanged as the hardware's swizzle does: along k in one piece, else in boxes of 64 rows or columns.
+exchanged as the hardware's swizzle does: along k in one piece, else in boxes of 64 rows or columns.  Those of 8 bits
+must lie along k.
 """
 
 from __future__ import annotations
@@ -11,16 +12,14 @@ from collections.abc import Sequence
 from .. import ir
 from ..llvm.text import V
 from .memory import i32, i64
-from .mma import Mma
+from .mma import DEPTH, NAMES, Mma
 from .panels import Loader, Side
 from .simt import BARRIER, Sums
 from .target import Target
 
-#: Elements of k in a step, and in an instruction.
-STEP, DEPTH = 64, 16
 #: Rows and columns of a tile; twice as many columns, where a block has them, ask less of shared memory.
 ROWS, COLUMNS = 128, 128
-#: Bytes of a row, and of a box of 64 by 64 elements.
+#: Bytes of a row, which is a step of k or 64 elements, and of a box of 64 rows.
 ROW, BOX = 128, 8192
 #: Of a descriptor: the swizzle of 128 bytes, and 1024 bytes from eight rows to the next.
 _SWIZZLE = 1 << 62 | 64 << 32
@@ -29,7 +28,7 @@ _SWIZZLE = 1 << 62 | 64 << 32
 class Wgmma(Mma):
     """Generates the code of one kernel."""
 
-    depth = STEP
+    span = ROW
     alignment = 1024
     #: Two blocks share a processor: one computes while the other begins or ends.
     stages = 3
@@ -40,7 +39,7 @@ class Wgmma(Mma):
         if target.arch != "sm_90a" or not Mma.suits(kernel, target):
             return False
         made = Wgmma(kernel, target)
-        return made.ahead and made.block[0] >= ROWS and made.block[1] >= COLUMNS
+        return made.ahead and made.size == 2 and made.block[0] >= ROWS and made.block[1] >= COLUMNS
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         super().__init__(kernel, target)
@@ -75,17 +74,17 @@ class Wgmma(Mma):
     def _walk(self, sums: Sums, loaders: Sequence[Loader], depth: V) -> None:
         t = self.t
         # While one step's products run, the step before may still be read.
-        early = self.stages - 2
+        early, step = self.stages - 2, self.depth
         self._declare_copies()
         t.declare("llvm.nvvm.fence.proxy.async.shared_cta", "void", [])
         for number in range(early):
-            self._copy(loaders, depth, i64(number * STEP), i64(number))
-        with t.for_(depth, STEP) as k:
-            number = t.bin("lshr", k, i64(STEP.bit_length() - 1))
+            self._copy(loaders, depth, i64(number * step), i64(number))
+        with t.for_(depth, step) as k:
+            number = t.bin("lshr", k, i64(step.bit_length() - 1))
             t.line(f"call void @llvm.nvvm.cp.async.wait.group(i32 {early - 1})")
             t.line("call void @llvm.nvvm.fence.proxy.async.shared_cta()")
             t.line(BARRIER)
-            self._copy(loaders, depth, t.bin("add", k, i64(early * STEP)), t.bin("add", number, i64(early)))
+            self._copy(loaders, depth, t.bin("add", k, i64(early * step)), t.bin("add", number, i64(early)))
             self._multiply(sums, self.buffer(number), None)
         self._asm(sums, "wgmma.wait_group.sync.aligned 0;", [])
 
@@ -105,22 +104,27 @@ class Wgmma(Mma):
         starts = (t.bin("add", base, rows), base)
         operands: list[V] = []
         lines: list[str] = []
-        count = self.columns // 2
+        count, ty = 2 * len(sums[0]), "s32" if self.wide == "i32" else "f32"
+        types = [ty, *(NAMES[self.held(side.values[0])] for side in (self.a, self.b))]
+        kind = f"m64n{2 * count}k{DEPTH // self.size}.{'.'.join(types)}"
         for side, start in zip((self.a, self.b), starts, strict=True):
             address = t.bin("and", start, i64(0x3FFFF))
             leading = 1 if side.deep else BOX >> 4
             operands.append(t.bin("or", t.bin("lshr", address, i64(4)), i64(_SWIZZLE | leading << 16)))
         registers = ", ".join(f"${k}" for k in range(count))
-        trans = ", ".join(str(int(not side.deep)) for side in (self.a, self.b))
-        parts = [(pair, part) for pair in panels for part in range(STEP // DEPTH)]
+        # Integers have no signs to change, and only elements of 16 bits can be transposed.
+        signs = "" if self.wide == "i32" else ", 1, 1"
+        if self.size == 2:
+            signs += "".join(f", {int(not side.deep)}" for side in (self.a, self.b))
+        parts = [(pair, part) for pair in panels for part in range(ROW // DEPTH)]
         for number, (pair, part) in enumerate(parts):
             names = [f"{letter}{number}" for letter in "ab"]
             for k, (name, side, offset) in enumerate(zip(names, (self.a, self.b), pair, strict=True)):
-                step = (offset >> 4) + (2 if side.deep else DEPTH * ROW >> 4) * part
+                step = (offset >> 4) + (DEPTH if side.deep else DEPTH // self.size * ROW) * part // 16
                 lines.append(f"add.s64 {name}, ${2 * count + k}, {step};")
             lines.append(
-                f"wgmma.mma_async.sync.aligned.m64n{self.columns}k16.f32.{self.dtype}.{self.dtype} "
-                f"{{{registers}}}, {names[0]}, {names[1]}, {'q' if fresh and not number else 'p'}, 1, 1, {trans};"
+                f"wgmma.mma_async.sync.aligned.{kind} {{{registers}}}, {names[0]}, {names[1]}, "
+                f"{'q' if fresh and not number else 'p'}{signs};"
             )
         declared = ", ".join(f"{letter}{number}" for number in range(len(parts)) for letter in "ab")
         text = (
@@ -133,15 +137,18 @@ class Wgmma(Mma):
     def _asm(self, sums: Sums, text: str, operands: Sequence[V]) -> None:
         """Instructions on all sums, which stay in their registers."""
         t = self.t
-        order = [
-            sums[row][2 * block + c][0] for block in range(self.columns // 8) for row in range(2) for c in range(2)
-        ]
-        values = [t.get(cell, "float") for cell in order]
-        ty = "{" + ", ".join(["float"] * len(order)) + "}"
+        blocks = range(len(sums[0]) // 2)
+        order = [sums[row][2 * block + c][0] for block in blocks for row in range(2) for c in range(2)]
+        held = self._sum_type(0)
+        values = [t.get(cell, held) for cell in order]
+        ty = "{" + ", ".join([held] * len(order)) + "}"
         constraints = ",".join(
-            ["=f"] * len(order) + [str(k) for k in range(len(order))] + ["l"] * len(operands) + ["~{memory}"]
+            ["=r" if held == "i32" else "=f"] * len(order)
+            + [str(k) for k in range(len(order))]
+            + ["l"] * len(operands)
+            + ["~{memory}"]
         )
         args = ", ".join(map(str, [*values, *operands]))
         found = t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({args}) convergent nounwind', ty)
         for k, cell in enumerate(order):
-            t.set(cell, t.op(f"extractvalue {found}, {k}", "float"))
+            t.set(cell, t.op(f"extractvalue {found}, {k}", held))

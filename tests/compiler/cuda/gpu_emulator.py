@@ -539,6 +539,8 @@ class Emulator:
             return gpu_warps.any_of_group(self, self.typed(_split(asm[4])[0])[0], mask)
         if ".f64.f64" in rhs and (asm := _ASM.match(rhs)):
             return gpu_warps.multiply_doubles(asm[2], [self.typed(a)[0] for a in _split(asm[4])])
+        if "mma.sync" in rhs and (asm := _ASM.match(rhs)):
+            return gpu_warps.multiply_fragments(asm[2], [self.typed(a)[0] for a in _split(asm[4])])
         if asm := _ASM.match(rhs):
             if not asm[2]:
                 return self.typed(asm[4])[0]
@@ -560,8 +562,6 @@ class Emulator:
         args = [self.typed(a)[0] for a in _split(operands)]
         if "ldmatrix" in name:
             return gpu_warps.load_fragments(self, args[0], mask, ".trans" in name)
-        if "mma.m16n8k16" in name:
-            return gpu_warps.multiply_fragments(args, "bf16" in name)
         if "mapa" in name:
             assert (_unsigned(args[1])[mask] < self.cluster).all(), "no such block in the cluster"
             return REMOTE + args[1].astype(np.int64) * APART + args[0]

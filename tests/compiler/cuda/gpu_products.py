@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from blockarray.compiler import dtypes
 from blockarray.compiler.dtypes import NUMPY
 from blockarray.compiler.ir import Value
 from tests.compiler.cuda.gpu_kernels import Case, Make, tolerance, values
@@ -74,7 +75,8 @@ def product(
         p.b.attrs["parts"] = parts
     a = p.operand("mk", dtype, "a" in transposed, pad, step)
     b = p.operand("kn", dtype, "b" in transposed, pad, step)
-    p.result(p.b.dot(a, b), "c" in transposed, pad)
+    dtype = dtypes.ACCUMULATED.get(dtype, dtype)
+    p.result(p.b.dot(a, b, dtype=dtype), "c" in transposed, pad)
     scale = k**0.5 * tolerance(dtype)
     return p.case(tolerance(dtype), 4 * scale)
 
@@ -163,7 +165,7 @@ def agreement(m: int = 40, n: int = 33, k: int = 21, side: int = 32) -> Case:
     return p.case()
 
 
-DTYPES = ("bool", "i8", "u16", "i32", "i64", "f16", "bf16", "f32", "f64", "c64", "c128")
+DTYPES = ("bool", "i8", "u8", "f8e4m3", "f8e5m2", "u16", "i32", "i64", "f16", "bf16", "f32", "f64", "c64", "c128")
 
 #: Small cases: names and kernels.
 CASES: dict[str, Callable[[], Case]] = {
@@ -226,6 +228,23 @@ CASES: dict[str, Callable[[], Case]] = {
         )
     },
     "product bf16 parts batched": lambda: product("bf16", 32, 144, 208, 16, batch=3, broad=128, parts=2),
+    **{
+        f"product {d} ahead {m} {broad}": lambda d=d, m=m, n=n, k=k, broad=broad: product(
+            d, m, n, k, 128, "b", broad=broad
+        )
+        for d, m, n, k, broad in (
+            ("i8", 256, 80, 288, 64),
+            ("f8e5m2", 144, 176, 144, 128),
+            ("f8e4m3", 144, 144, 272, 256),
+            ("u8", 400, 272, 144, 256),
+        )
+    },
+    **{
+        f"product {d} {t or 'plain'} {side}": lambda d=d, t=t, side=side: product(d, 144, 96, 144, side, t)
+        for d, t, side in (("i8", "b", 64), ("u8", "b", 32), ("f8e4m3", "ab", 128), ("f8e5m2", "b", 128))
+    },
+    "product i8 ahead batched": lambda: product("i8", 144, 160, 96, 128, "b", batch=3),
+    "product f8e4m3 ahead k 0": lambda: product("f8e4m3", 128, 128, 0, 128, "b"),
     "product bf16 ahead batched": lambda: product("bf16", 144, 160, 96, 128, batch=3),
     "product f16 ahead k 0": lambda: product("f16", 128, 128, 0, 128),
     "dense bf16": lambda: dense("bf16"),
@@ -326,6 +345,8 @@ TIMED: dict[str, tuple[Callable[[int], Case], float]] = {
     "bf16 1024": _square("bf16", 1024),
     "f16 4096": _square("f16", 4096),
     "i8 4096": _square("i8", 4096),
+    "i8 4096 upright": _square("i8", 4096, transposed="b", broad=256),
+    "f8e4m3 4096 upright": _square("f8e4m3", 4096, transposed="b"),
     "f32 4095x4097x4099": (
         lambda part: product("f32", 4095 // part | 1, 4097 // part | 1, 4099 // part | 1, 128),
         2 * 4095.0 * 4097 * 4099,

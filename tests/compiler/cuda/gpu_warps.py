@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import ml_dtypes
 import numpy as np
 
 if TYPE_CHECKING:
@@ -22,29 +23,38 @@ def load_fragments(e: Emulator, address: np.ndarray, mask: np.ndarray, transpose
     return [pairs[:, i].reshape(-1) for i in range(4)]
 
 
-def _halves(x: np.ndarray, bf16: bool) -> np.ndarray:
-    """Two numbers of each word, by warp and lane."""
-    bits = np.ascontiguousarray(x).view(np.uint16).reshape(-1, 32, 2)
-    if bf16:
-        return (bits.astype(np.uint32) << 16).view(np.float32)
-    return bits.view(np.float16).astype(np.float32)
+#: Element types by the names that instructions have for them.
+_TYPES = {
+    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
+    "s8": np.int8, "u8": np.uint8,
+}  # fmt: skip
 
 
-def multiply_fragments(args: list[np.ndarray], bf16: bool) -> list[np.ndarray]:
-    """mma.m16n8k16: 16 by 16 elements times 16 by 8, plus 16 by 8 sums."""
+def _numbers(x: np.ndarray, kind: str) -> np.ndarray:
+    """The elements of words, in a type of 32 bits."""
+    found = x.view(_TYPES[kind])
+    return found.astype(np.int32 if kind in ("s8", "u8") else np.float32)
+
+
+def multiply_fragments(text: str, args: list[np.ndarray]) -> list[np.ndarray]:
+    """mma.m16n8: 16 rows of 32 bytes times 8 columns of 32 bytes, plus 16 by 8 sums."""
+    shape = re.search(r"m16n8k(\d+)\.row\.col\.\w+\.(\w+)\.(\w+)\.", text)
+    assert shape is not None
+    depth, kinds = int(shape[1]), (shape[2], shape[3])
+    each = depth // 8
     lane = np.arange(32)
-    row, column = lane // 4, lane % 4 * 2
+    row, column = lane // 4, lane % 4
     warps = len(args[0]) // 32
-    a, b = np.zeros((warps, 16, 16), np.float32), np.zeros((warps, 16, 8), np.float32)
+    a, b = np.zeros((warps, 16, depth), args[6].dtype), np.zeros((warps, depth, 8), args[6].dtype)
     for i, x in enumerate(args[:6]):
-        for half in range(2):
-            y = _halves(x, bf16)[..., half]
+        y = _numbers(np.ascontiguousarray(x), kinds[i // 4]).reshape(warps, 32, each)
+        for part in range(each):
             if i < 4:
-                a[:, row + i % 2 * 8, column + i // 2 * 8 + half] = y
+                a[:, row + i % 2 * 8, column * each + i // 2 * depth // 2 + part] = y[..., part]
             else:
-                b[:, column + (i - 4) * 8 + half, row] = y
+                b[:, column * each + (i - 4) * depth // 2 + part, row] = y[..., part]
     product = a @ b
-    return [x + product[:, row + i // 2 * 8, column + i % 2].reshape(-1) for i, x in enumerate(args[6:])]
+    return [x + product[:, row + i // 2 * 8, column * 2 + i % 2].reshape(-1) for i, x in enumerate(args[6:])]
 
 
 def copied(e: Emulator, source: np.ndarray, width: int, nbytes: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -58,7 +68,8 @@ def copied(e: Emulator, source: np.ndarray, width: int, nbytes: np.ndarray, mask
 def wgmma(e: Emulator, text: str, args: list[np.ndarray], mask: np.ndarray) -> list[np.ndarray]:
     """Asynchronous products of four warps, which are done at once: panels in shared memory, by descriptors, or rows in
     registers."""
-    sums = [a.copy() for a in args if a.dtype == np.float32]
+    held = np.int32 if ".s32." in text or all(a.dtype == np.int32 for a in args) else np.float32
+    sums = [a.copy() for a in args if a.dtype == held]
     # Operands are numbered after the results.
     first = len(re.search(r"\{\$0.*?\}", text)[0].split(",")) if "m64n" in text else 0  # type: ignore[index]
     sums = sums or [np.zeros(e.count, np.float32) for _ in range(first)]
@@ -67,35 +78,35 @@ def wgmma(e: Emulator, text: str, args: list[np.ndarray], mask: np.ndarray) -> l
     thread = np.arange(128)
     row, column = thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
     addition = r"add\.s64 (\w+), \$(\d+), (\d+);"
-    product = r"\.m64n(\d+)k16\.f32\.(\w+)\.\w+ \{.*?\}, (\w+|\{.*?\}), (\w+), ([pq]), 1, 1, (.*?);"
+    product = r"\.m64n(\d+)k\d+\.\w+\.(\w+)\.(\w+) \{.*?\}, (\w+|\{.*?\}), (\w+), ([pq])(?:, 1, 1)?(.*?);"
     added: dict[str, tuple[np.ndarray, int]] = {}
     for m in re.finditer(f"{addition}|{product}", text):
         if m[1]:
             added[m[1]] = args[int(m[2]) - first], int(m[3])
             continue
-        columns, kind, trans = int(m[4]), m[5], m[9].split(", ")
+        columns, kinds, trans = int(m[4]), (m[5], m[6]), m[10].split(", ")
         for group in groups.tolist():
             own = slice(group * 128, group * 128 + 128)
             program = own.start // e.block
             place = {name: int(where[own.start]) + step for name, (where, step) in added.items()}
-            words = re.findall(r"\$(\d+)", m[6])
+            words = re.findall(r"\$(\d+)", m[7])
             if words:
                 a = np.zeros((64, 16), np.float32)
                 for i, word in enumerate(words):
-                    pairs = _halves(args[int(word) - first][own], kind == "bf16").reshape(128, 2)
+                    pairs = _numbers(args[int(word) - first][own], kinds[0]).reshape(128, 2)
                     for half in range(2):
                         a[row + i % 2 * 8, column + i // 2 * 8 + half] = pairs[:, half]
             else:
-                a = _panel(e, program, place[m[6]], 64, trans[0] == "1", kind)
-            found = a @ _panel(e, program, place[m[7]], columns, trans[-1] == "1", kind).T
+                a = _panel(e, program, place[m[7]], 64, "1" in trans[-2:-1], kinds[0])
+            found = a @ _panel(e, program, place[m[8]], columns, trans[-1] == "1", kinds[1]).T
             for k, total in enumerate(sums):
                 new = found[row + k // 2 % 2 * 8, column + k // 4 * 8 + k % 2]
-                total[own] = total[own] + new if m[8] == "p" else new
+                total[own] = total[own] + new if m[9] == "p" else new
     return sums
 
 
 def _panel(e: Emulator, block: int, descriptor: int, lines: int, across: bool, kind: str) -> np.ndarray:
-    """`lines` by 16 elements of a panel with the swizzle of 128 bytes."""
+    """`lines` by 32 bytes of a panel with the swizzle of 128 bytes."""
     assert descriptor >> 62 & 3 == 1
     start, leading, stride = ((descriptor >> low & 0x3FFF) << 4 for low in (0, 16, 32))
     line, k = np.arange(lines)[:, None], np.arange(16)[None]
@@ -107,8 +118,7 @@ def _panel(e: Emulator, block: int, descriptor: int, lines: int, across: bool, k
     who, places = np.full(1, block * e.block), (address.reshape(1, -1) + block * e.shared.shape[1])
     e._note("load", "(3)", who, np.concatenate([places, places + 1], 1))
     raw = e.shared[block]
-    bits = raw[address].astype(np.uint16) | raw[address + 1].astype(np.uint16) << 8
-    return _halves(bits.reshape(-1, 2), kind == "bf16").reshape(lines, 16)
+    return _numbers(np.stack([raw[address], raw[address + 1]], -1).reshape(lines, 32), kind)
 
 
 def any_of_group(e: Emulator, value: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -42,11 +42,14 @@ def test_values(name):
     [
         ("product bf16 a long", "cp.async.bulk.tensor"),
         ("dense bf16", "wgmma"),
-        ("product bf16 strided", "mma.m16n8k16"),
-        ("product f16", "mma.m16n8k16"),
+        ("product bf16 strided", "mma.sync.aligned.m16n8k16"),
+        ("product f16", "mma.sync.aligned.m16n8k16"),
         ("product f64", "m16n8k16.row.col.f64"),
         ("product c128", "m16n8k16.row.col.f64"),
         ("product f32", "cp.async.ca"),
+        ("product i8 b 64", "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"),
+        ("product u8 b 32", "mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32"),
+        ("product u8 ahead 400 256", "wgmma.mma_async.sync.aligned.m64n256k32.s32.u8.u8"),
     ],
 )
 def test_tensor_cores_are_used(name, instruction):
