@@ -11,7 +11,9 @@ is computed again in several groups, or at several indices of one group, if that
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ from . import expr as E
 from .choices import USUAL, Choices
 from .expr import Expr
 from .index import ZERO, Axis, Gathered, Index, through_view
+from .ir import Kernel
 from .ops import Op
 
 if TYPE_CHECKING:
@@ -89,9 +92,11 @@ class Policy:
     split_blocks: int = 1 << 12
     #: ... or, if not 0, so that there are about so many programs.
     split_programs: int = 0
-    #: Types and most features of the heads whose attention is one kernel (see `online`).
+    #: Types of weights and most features of heads whose attention is one kernel (see `online`), and what says of such a
+    #: kernel whether there is code for it; None: there is.
     online: tuple[str, ...] = ("f16", "bf16", "f32", "f64")
     head: int = 512
+    serves: Callable[[Kernel], bool] | None = None
     #: Blocks of a GPU that may multiply parts of k of one tile of a product together.
     cluster: int = 1
     #: "cpu" or "cuda", and how many programs run at once (of a GPU, its multiprocessors).
@@ -102,8 +107,9 @@ class Policy:
 
     def takes_online(self, product: Expr, scores: Expr, values: int) -> bool:
         """Whether there is code for a softmax between two products: over keys, of `values` features, and the scores."""
-        types = {dtypes.name(x.dtype) for node in (product, scores) for x in node.inputs}
-        return types <= {*self.online} and max(values, scores.inputs[0].shape[-1]) <= self.head
+        if dtypes.name(product.inputs[0].dtype) not in self.online or dtypes.name(scores.dtype) not in dtypes.FLOAT:
+            return False
+        return max(values, scores.inputs[0].shape[-1]) <= self.head
 
 
 #: Multiplications of a product of float32 that pay for writing both operands as triples; 0: not yet.
@@ -114,9 +120,16 @@ def gpu_policy(processors: int, capability: tuple[int, int] = (9, 0)) -> Policy:
     """For a GPU: programs enough to fill every processor several times, and columns by the warp."""
     return Policy(
         min_programs=2 * processors, each=1 << 17, lane_block=32, split_columns=32, tall_columns=32,
-        split_programs=16 * processors, split_rows=128, nested=1 << 20, held=1 << 16, pitch=128, online=(), reused=256,
-        target="cuda", processors=processors, cluster=1, triples=TRIPLES_WORK if capability == (9, 0) else 0,
+        split_programs=16 * processors, split_rows=128, nested=1 << 20, held=1 << 16, pitch=128, online=(), head=256,
+        serves=partial(_has_schedule, capability), reused=256, target="cuda", processors=processors, cluster=1,
+        triples=TRIPLES_WORK if capability == (9, 0) else 0,
     )  # fmt: skip
+
+
+def _has_schedule(capability: tuple[int, int], kernel: Kernel) -> bool:
+    from . import cuda, passes  # which a CPU does not need
+
+    return cuda.online.Online.suits(passes.run(kernel), cuda.make_target(capability))
 
 
 @dataclass(eq=False, slots=True)
@@ -539,7 +552,7 @@ class Partitioner:
         group.product, group.online = online.product, online
         keys = online.bind(group)
         group.owners[keys] = [at]
-        group.uses.setdefault(online.head, [at])
+        group.uses[online.head] = [at]
         for node in sorted(online.inside, key=self.place.__getitem__, reverse=True):
             group.nodes[node] = None
             for use in [at] if node is online.head else list(group.uses[node]):
@@ -587,6 +600,8 @@ class Partitioner:
                 if any(not i.terms.keys() <= set(i.axes()) for a in ats for i in a):
                     return "read at indices that a product cannot take"
                 if self._feeds_product(group, at):
+                    if group.online is not None and policy.serves is not None:
+                        return "a product's operand, which is read as it lies in memory"
                     if self.cost[node] > policy.prologue:
                         return "too costly for a product's operand"
                     if 0 < policy.reused <= self._reused(group, at):
@@ -696,7 +711,13 @@ class Partitioner:
 
     def _feeds_product(self, group: Group, at: At) -> bool:
         assert group.product is not None
-        return group.bound[group.product][0].find() in axes_of(at)
+        axes = axes_of(at)
+        walked = group.bound[group.product][0].find() in axes
+        if group.online is None:
+            return walked
+        columns = group.online.columns(canonical(group.uses[group.product][0])).axes()
+        features = group.bound[group.online.scores][0].find()
+        return features in axes or (walked and not columns.isdisjoint(axes))
 
     def _reused(self, group: Group, at: At) -> int:
         """How often a product of 16-bit elements reads each element of an operand; 0 of other products."""

@@ -48,6 +48,10 @@ from .schedule import bucket
 #: Rows of a program, and keys that it takes at a time.
 CPU_ROWS, CPU_KEYS = 64, 64
 GPU_ROWS, GPU_KEYS = 128, 128
+#: What strides on a GPU had better be multiples of.
+ALIGNED = 16
+#: Features from which a GPU takes half as many keys, so that two blocks of them have room.
+GPU_WIDE = 128
 #: What the lowering knows of values, by the names of its attributes.
 _SCOPED = ("values", "coefficients", "position", "start", "wrapped", "terms")
 
@@ -94,7 +98,7 @@ class _Online(Lowering):
         (self.product_at,) = self.ats[online.product]
         self.keys = group.bound[online.product][0].find()
         self.features = group.bound[online.scores][0].find()
-        self.columns = self.product_at[-1 if online.side == 0 else -2].single() or Axis(1)
+        self.columns = online.columns(self.product_at).single() or Axis(1)
         return {self.keys, self.features, self.columns}
 
     def _analyse(self) -> None:
@@ -116,14 +120,31 @@ class _Online(Lowering):
         shared = self._reach(*self.key) | self._reach(*self.value)
         rows = [a for a in self._reach(*self.query) if a in self.parallel and a not in shared]
         self.rows = max(rows, key=lambda a: a.size, default=Axis(1))
-        # The tile has an extent for axes of one position, too.
-        for key, form in self.forms.items():
+        self._widen()
+
+    def _widen(self) -> None:
+        """Let arrays step along those axes of the tile that have but one position, as if there were more."""
+
+        def step(key: tuple[str, Expr, At], axis: Axis, inner: Axis) -> None:
+            form = self.forms[key]
+            if axis.size == 1 and key in self.forms:
+                aligned = -(-inner.size // ALIGNED) * ALIGNED
+                self.forms[key] = Index(form.const, {**form.terms, axis: aligned if 1 in form.terms.values() else 1})
+
+        for key in list(self.forms):
             if key[0] == "store":
-                short = [a for a in (self.rows, self.columns) if a.size == 1]
-                self.forms[key] = Index(form.const, {**form.terms, **dict.fromkeys(short, 1)})
+                step(key, self.columns, self.columns)
+                step(key, self.rows, self.columns)
+            elif key[1:] == (self.query[0], canonical(self.query[1])):
+                step(key, self.features, self.features)
+                step(key, self.rows, self.features)
 
     def _choose_tiles(self) -> None:
-        rows, block = (GPU_ROWS, GPU_KEYS) if self.gpu else (CPU_ROWS, min(CPU_KEYS, bucket(self.keys.size)))
+        if self.gpu:
+            wide = max(self.features.size, self.columns.size) > GPU_WIDE
+            rows, block = GPU_ROWS, GPU_KEYS // 2 if wide else GPU_KEYS
+        else:
+            rows, block = CPU_ROWS, min(CPU_KEYS, bucket(self.keys.size))
         usual = {"rows": rows, "keys": block}
         axes = self.rows, self.features, self.keys, self.columns, *(self.parallel - {self.rows, self.columns})
         found = alternatives.online(self.group, axes, usual, self.policy.target, self.policy.choices)

@@ -177,9 +177,17 @@ class Online:
     inside: set[Expr] = field(default_factory=set)
 
     def of(self, image: Mapping[Expr, Expr]) -> Online:
-        """The same of nodes that others were made into."""
-        nodes = image[self.head], image[self.product], image[self.scores]
-        return Online(*nodes, self.side, {image[n] for n in self.inside})
+        """The same of nodes that others were made into; the scores may have become elementwise ones of a product."""
+        inside = {image[n] for n in self.inside}
+        scores = image[self.scores]
+        while scores.op is not E.DOT:
+            scores = scores.inputs[0]
+            inside.add(scores)
+        return Online(image[self.head], image[self.product], scores, self.side, inside)
+
+    def columns(self, at: At) -> Index:
+        """Of an index of the product, that along the values' features."""
+        return at[-1 if self.side == 0 else -2]
 
     def bind(self, group: Group) -> Axis:
         """Let all reductions, and the product, walk along one axis, which is returned."""
@@ -383,8 +391,20 @@ def _quotient(name: str, dtype: str, args: tuple[Term, ...]) -> Term:
 
 
 # -- finding it in a graph --------------------------------------------------------------------------------------------
-def find(recorded: list[Expr], roots: Iterable[Expr], policy: Policy) -> tuple[dict[Expr, Online], dict[Expr, str]]:
+def find(
+    recorded: list[Expr], roots: Iterable[Expr], policy: Policy, apart: Mapping[Expr, str]
+) -> tuple[dict[Expr, Online], dict[Expr, str]]:
     """The products of a recorded graph that walk once over a softmax of other products.
+
+    Parameters
+    ----------
+    recorded : list of Expr
+        Producers first.
+    roots : iterable of Expr
+        What was asked for.
+    policy : Policy
+    apart : mapping
+        Products that are not taken, with the reasons.
 
     Returns
     -------
@@ -394,7 +414,7 @@ def find(recorded: list[Expr], roots: Iterable[Expr], policy: Policy) -> tuple[d
         Why not, by the product, of those between which there is something like a softmax.
     """
     found: dict[Expr, Online] = {}
-    refused: dict[Expr, str] = {}
+    refused = dict(apart)
     dots = [n for n in recorded if n.op is E.DOT]
     if len(dots) < 2:
         return found, refused
@@ -408,7 +428,7 @@ def find(recorded: list[Expr], roots: Iterable[Expr], policy: Policy) -> tuple[d
     for product in dots:
         for side in (0, 1):
             scores = _scores_behind(product.inputs[side])
-            if scores is None or scores in taken or product in taken:
+            if scores is None or scores in taken or product in taken or product in apart:
                 continue
             try:
                 online = _between(product, scores, side, readers, asked)

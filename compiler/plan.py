@@ -268,13 +268,19 @@ def build(graph: Graph, policy: Policy) -> Plan:
     donated = {nodes[graph.twins.get(i, i)] for i in graph.donated}
     twins = {nodes[i]: nodes[t] for i, t in graph.twins.items()}
     copied: set[Expr] = set()
+    apart: dict[Expr, str] = {}
     while True:
-        prepared = prepare(roots, twins, external, donated, copied, policy)
+        prepared = prepare(roots, twins, external, donated, copied, policy, apart)
         stored = prepared.roots | prepared.stored
         groups = partition(prepared.order, stored, prepared.external, policy, prepared.online, prepared.apart)
         conflict = _order(groups)
         if isinstance(conflict, list):
-            made = _Assembly(graph, prepared, conflict, policy).run()
+            try:
+                made = _Assembly(graph, prepared, conflict, policy).run()
+            except Unserved as e:
+                product = next(n for n in nodes if prepared.image.get(n) is e.product)
+                apart[product] = "the target has no schedule for the kernel that they would be"
+                continue
             kept = _read_later(graph, made) | _at_risk(graph, made, policy)
             lost = {x for x in donated if id(x.attrs[0]) in kept and not x.attrs[0].pinned}
             if not lost:
@@ -374,6 +380,14 @@ def _order(groups: list[Group]) -> list[Group] | Expr:
     return ordered
 
 
+class Unserved(Exception):
+    """A softmax between two products for whose kernel there is no code."""
+
+    def __init__(self, product: Expr) -> None:
+        super().__init__("no code for the kernel")
+        self.product = product
+
+
 class _Assembly:
     """Ordered groups -> a plan."""
 
@@ -449,6 +463,8 @@ class _Assembly:
     def _kernel(self, g: Group) -> KernelStep:
         name = _name(g)
         lowered = (lower if g.online is None else lower_online)(g, name, self.policy, self._alignment, self.origins)
+        if g.online is not None and self.policy.serves is not None and not self.policy.serves(lowered.kernel):
+            raise Unserved(g.online.product)
         writes = []
         for out in g.outputs:
             known = out in self.slot

@@ -6,7 +6,7 @@ Recorded nodes are left alone; a node with a changed input is made anew.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -18,7 +18,7 @@ from .choices import size_class
 from .expr import Expr, contiguous_strides
 from .fusion import COPY, PARTIAL, TRIPLES, WRITES, Policy, strip_views
 from .index import Axis, Index, Quotient, Remainder
-from .ops import TABLE
+from .ops import TABLE, Op
 
 #: A node without elements.
 EMPTY = E.structural("empty", 0, "No elements, or memory that was not written yet.")
@@ -40,6 +40,7 @@ TRIPLES_SIDE = 128
 PART_BYTES = 2
 #: What strides must be multiples of for a GPU to move whole rows, in elements.
 ALIGNED = 16
+_NARROW = ("f16", "bf16")
 #: Rows from which even a narrow block of columns is too large for a cache: whole rows are then read, in memory's order.
 TALL = 1024
 #: Elements from which an elementwise node follows its inputs' order in memory.
@@ -68,6 +69,7 @@ def prepare(
     donated: set[Expr],
     copied: set[Expr],
     policy: Policy,
+    apart: Mapping[Expr, str] | None = None,
 ) -> Prepared:
     """Rewrite a graph.
 
@@ -83,8 +85,10 @@ def prepare(
         BUFFER nodes whose memory an UPDATE or SCATTER may take over.
     copied : set of Expr
         UPDATE and SCATTER nodes that must copy their base.
+    apart : mapping, optional
+        Products that do not share a kernel with the one that they walk over a softmax of, with the reasons.
     """
-    return _Preparation(donated, copied, policy).run(roots, twins, external)
+    return _Preparation(donated, copied, policy).run(roots, twins, external, apart or {})
 
 
 class _Preparation:
@@ -103,7 +107,9 @@ class _Preparation:
         #: Operands of products in parts, by what they are made of.
         self.split: dict[Expr, Expr] = {}
 
-    def run(self, roots: list[Expr], twins: dict[Expr, Expr], external: set[Expr]) -> Prepared:
+    def run(
+        self, roots: list[Expr], twins: dict[Expr, Expr], external: set[Expr], apart: Mapping[Expr, str]
+    ) -> Prepared:
         image = self.image
         wanted = {*roots, *external}
         for node in (*roots, *external):  # whose memory a window of it shares
@@ -116,7 +122,7 @@ class _Preparation:
             if node.op in WRITES:
                 self.written.add(node.inputs[0])
         self.lone = _lone_reductions(recorded)
-        walks, apart = online.find(recorded, roots, self.policy)
+        walks, apart = online.find(recorded, roots, self.policy, apart)
         self.walked = {n for walk in walks.values() for n in walk.inside}
         for root in roots:  # leaves
             image[root] = self._rewrite(root, (), wanted) if not root.inputs else root
@@ -160,10 +166,7 @@ class _Preparation:
         if op is not E.HOST and prod(node.shape) == 0:
             return _leaf(EMPTY, node)
         if node in self.walked:
-            if op is E.DOT:
-                made = zip(node.inputs, inputs, strict=True)
-                inputs = tuple([y if online.base(x) in self.walked else _walkable(y, True) for x, y in made])
-            return _with_inputs(node, inputs)
+            return self._walked_product(node, inputs) if op is E.DOT else _with_inputs(node, inputs)
         if op.kind == "reduction":
             return self._reduction(node, inputs[0])
         if op is E.DOT:
@@ -181,6 +184,28 @@ class _Preparation:
         if op is E.GATHER and 0 in inputs[0].shape[: len(inputs) - 1]:
             raise IndexError("index out of bounds for an axis of size 0")
         return _in_memory_order(node, inputs) if op.kind == "elementwise" else _with_inputs(node, inputs)
+
+    def _walked_product(self, node: Expr, inputs: tuple[Expr, ...]) -> Expr:
+        """One of the products around a softmax that is one walk over keys."""
+        weights = [online.base(x) in self.walked for x in node.inputs]
+        if self.policy.target == "cpu":
+            made = [y if w else _walkable(y, True) for y, w in zip(inputs, weights, strict=True)]
+            return _with_inputs(node, tuple(made))
+        bare = [_bare(y) for y in inputs]
+        if any(weights) or bare[0][0].dtype != bare[1][0].dtype:
+            bare = [(y, [], []) for y in inputs]
+        operands: list[Expr] = []
+        factors: list[tuple[Op, Expr]] = []
+        for (x, windows, by), w in zip(bare, weights, strict=True):
+            x = x if w else _pitched(x, self.policy.pitch // x.dtype.itemsize)
+            for window in windows:
+                x = Expr(E.VIEW, (x,), window.attrs, window.shape, x.dtype, 0)
+            operands.append(x if w else _walkable(x, True))
+            factors += by
+        made = _with_inputs(node, tuple(operands))
+        for op, scalar in factors:
+            made = Expr(op, (made, scalar), None, node.shape, node.dtype, 0)
+        return made
 
     # -- reductions ---------------------------------------------------------------------------------------------------
     def _reduction(self, node: Expr, x: Expr, lone: bool = False) -> Expr:
@@ -240,7 +265,7 @@ class _Preparation:
         if self._by_triples(node, k):
             return _with_inputs(node, (self._as_triples(a), self._as_triples(b)))
         a, b = _walkable(a), _walkable(b)
-        if self.policy.pitch and dtypes.name(node.dtype) in ("f16", "bf16"):
+        if self.policy.pitch and dtypes.name(node.dtype) in _NARROW:
             if min(m, n, k) >= WIDE_PRODUCT:
                 a, b = (_pitched(x, self.policy.pitch // x.dtype.itemsize) for x in (a, b))
             parts = self._parts(node, k, self.policy.cluster if _in_boxes(a) and _in_boxes(b) else 1)
@@ -514,6 +539,30 @@ def _windowed(x: Expr) -> Expr:
         base = x.inputs[0]
         return x if base.inputs and base.op is not E.VIEW else _copy(x)
     return _copy(x) if x.op in (E.SCALAR, E.IOTA) else x
+
+
+def _bare(x: Expr) -> tuple[Expr, list[Expr], list[tuple[Op, Expr]]]:
+    """What a product's operand is a scaled window of, the windows of it, and the scalars that it is scaled by.
+
+    A cast to f32 is left out: products of 16-bit floats are exact in f32.
+    """
+    windows: list[Expr] = []
+    factors: list[tuple[Op, Expr]] = []
+    while True:
+        name, inputs = x.op.name, x.inputs
+        if x.op is E.VIEW:
+            windows.insert(0, x)
+            x = inputs[0]
+        elif name in ("multiply", "divide") and inputs[1].op is E.SCALAR:
+            factors.append((x.op, inputs[1]))
+            x = inputs[0]
+        elif name == "multiply" and inputs[0].op is E.SCALAR:
+            factors.append((x.op, inputs[0]))
+            x = inputs[1]
+        elif name == "cast" and x.dtype == dtypes.NUMPY["f32"] and dtypes.name(inputs[0].dtype) in _NARROW:
+            x = inputs[0]
+        else:
+            return x, windows, factors
 
 
 def _walkable(x: Expr, apart: bool = False) -> Expr:
