@@ -367,7 +367,7 @@ class _Online(Lowering):
         narrow = dtypes.name(node.inputs[0].dtype)
         weights = self._masked(self._across(self._term(term.term)), 0, term.term)
         values = self._value(*self.value)
-        if self.value[0].inputs:  # not as it lies in memory, where zeros are read behind the last key
+        if self.value[0] in self.group.nodes:  # not as it lies in memory, where zeros are read behind the last key
             values = self._masked(values, 0)
         values = self._spread(values, (self.block, self.names[self.columns]))
         return b.dot(self._operand(weights, narrow), self._operand(values, narrow), total)
