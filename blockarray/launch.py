@@ -145,10 +145,9 @@ class Launch(Arguments):
         self.frees = step.frees
         self.programs = step.programs
         self.team = bool(step.kernel.attrs.get("team"))
+        small = step.flops < _SERIAL_TEAM if self.team else step.bytes + step.flops < _SERIAL
         #: Most threads to use; 0: all.
-        self.threads = 1 if step.serial else threads.num_threads() if self.team else 0
-        if step.flops < _SERIAL_TEAM if self.team else step.bytes + step.flops < _SERIAL:
-            self.threads = 1
+        self.threads = 1 if step.serial or small else 0
         self.word: np.ndarray | None = None
         if self.errors >= 0:
             self.word = np.zeros(1, np.int64)
@@ -161,14 +160,16 @@ class Launch(Arguments):
             buffer = memory[slot] = allocate(nbytes)
             base[slot] = buffer.address
         values = self.values(nodes, base)
+        count = self.threads
         if self.team:
-            space = self._workspace()
+            count = count or threads.num_threads()
+            space = self._workspace(count)
             values[self.workspace] = space.address
         self.pack(self.block, 0, *values)
         if profiler.active or config.debug or self.code.kernel is not None:
-            self._run_watched(nodes, memory, base)
+            self._run_watched(nodes, memory, base, count)
         else:
-            threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, self.threads)
+            threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, count)
         for slot in self.frees:
             memory[slot] = None
         if self.word is not None and self.word[0]:
@@ -176,11 +177,11 @@ class Launch(Arguments):
             self.word[0] = 0
             raise IndexError(message)
 
-    def _run_watched(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
+    def _run_watched(self, nodes: list[Expr], memory: list[Any], base: list[int], count: int) -> None:
         """Run with the clock on, or in the interpreter."""
         started = perf_counter()
         if self.code.kernel is None:
-            threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, self.threads)
+            threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, count)
         else:
             arrays = {slot: np.asarray(memory[slot]) for _, slot, _ in self.pointers}
             failed = self.interpret(nodes, memory, base, arrays)
@@ -191,8 +192,8 @@ class Launch(Arguments):
         if "time" in config.debug:
             debug.launched(self.step.name, seconds, self.step.bytes)
 
-    def _workspace(self) -> Buffer:
-        space = allocate(self.code.workspace(self.address, self.threads))
+    def _workspace(self, count: int) -> Buffer:
+        space = allocate(self.code.workspace(self.address, count))
         ctypes.memset(space.address, 0, min(4096, space.nbytes))
         return space
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from blockarray.runtime import threads
 from tests.support import NAMESPACE, assert_same, evaluate, host, run_python, xp
 
 
@@ -27,17 +28,17 @@ def together(*functions: Callable[[], None]) -> None:
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=call, args=(f,), daemon=True) for f in functions]
+    started = [threading.Thread(target=call, args=(f,), daemon=True) for f in functions]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        for t in threads:
+        for t in started:
             t.start()
-        for t in threads:
+        for t in started:
             t.join(100)
     finally:
         sys.setswitchinterval(interval)
-    assert not any(t.is_alive() for t in threads), "deadlock"
+    assert not any(t.is_alive() for t in started), "deadlock"
     if failures:
         raise failures[0]
 
@@ -248,3 +249,25 @@ for r in (xp.exp(x), xp.sum(x), xp.sum(x, axis=0), xp.sum(x, axis=1), xp.cumsum(
 print(h.hexdigest())
 """
     assert run_python(code, BLOCKARRAY_THREADS=threads) == run_python(code, BLOCKARRAY_THREADS="3")
+
+
+@pytest.mark.cpu_only
+def test_products_use_the_threads_that_are_set_when_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    launch = threads.launch
+
+    def noting(address: int, args: int, programs: int, scratch: int, team: bool, count: int) -> None:
+        counts.append(count)
+        launch(address, args, programs, scratch, team, count)
+
+    monkeypatch.setattr(threads, "launch", noting)
+    a, small = np.ones((200, 200)), np.ones((40, 40))
+    before = threads.num_threads()
+    try:
+        for count in (1, 2, 1):
+            threads.set_num_threads(count)
+            assert_same(xp.asarray(a) @ xp.asarray(a), a @ a)
+            assert_same(xp.asarray(small) @ xp.asarray(small), small @ small)
+    finally:
+        threads.set_num_threads(before)
+    assert counts == [1, 1, 2, 1, 1, 1]
