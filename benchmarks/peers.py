@@ -23,6 +23,9 @@ from workloads import (
     matmul,
     matmul_f8,
     matmul_int8,
+    matmul_nt,
+    matmul_tn,
+    matmul_tt,
     softmax,
     sum_0,
     sum_1,
@@ -200,6 +203,11 @@ class Numba(Peer):
 class Jax(Peer):
     packages = ("jax", "jaxlib")
     devices = ("cpu", "cuda")
+
+    @classmethod
+    def supports(cls, row: Row) -> bool:
+        """All but products that cost it most of a minute to choose a kernel for, or that are others' transposes."""
+        return row.function not in (matmul_f8, matmul_tn, matmul_nt, matmul_tt)
 
     def __init__(self, device: str, threads: int) -> None:
         super().__init__(device, threads)

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from . import kernels
+from .runtime import limits
 from .runtime.config import config
 from .runtime.device import CudaDevice, Device
 
@@ -35,7 +36,7 @@ def compile_ahead(missing: Iterable[str], device: Device) -> None:
     wanted = [] if config.interpret or not isinstance(compiler, ModuleType) else kernels.absent(missing, device)
     for text in wanted:
         texts.put(text)
-    count = min(_MOST, len(os.sched_getaffinity(0)), len(wanted) // _EACH)
+    count = min(_MOST, limits.cpus(), len(wanted) // _EACH)
     if count > 1:
         with ThreadPoolExecutor(count) as pool:
             for _ in range(count):
