@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from blockarray.compiler import expr as E
 from blockarray.compiler import interpreter, ops, plan, verifier
 from blockarray.compiler.expr import Expr
 from blockarray.compiler.fusion import Policy
+from blockarray.compiler.ir import Kernel
 
 
 class Memory:
@@ -59,9 +61,16 @@ def planned(*roots: Expr, policy: Policy | None = None) -> plan.Plan:
     return plan.build(plan.scan(list(roots)), policy or Policy())
 
 
-def run(*roots: Expr, policy: Policy | None = None) -> list[np.ndarray]:
-    """Values of the roots, computed by the interpreter of the block IR."""
+def run(
+    *roots: Expr,
+    policy: Policy | None = None,
+    execute: Callable[[Kernel, list[Any]], list[str]] = interpreter.run,
+    aligned: bool = False,
+) -> list[np.ndarray]:
+    """Values of the roots, computed by the interpreter of the block IR; `aligned`: as if memory began at 16 bytes."""
     graph = plan.scan(list(roots))
+    if aligned:
+        graph.aligned = frozenset(i for i, n in enumerate(graph.nodes) if n.op is E.BUFFER)
     made = plan.build(graph, policy or Policy())
     memory: list[Any] = [None] * made.slots
     start = [0] * made.slots
@@ -86,7 +95,7 @@ def run(*roots: Expr, policy: Policy | None = None) -> list[np.ndarray]:
                 args.append(arg[1])
             else:
                 args.append(np.zeros(4096, np.int64 if arg[0] == "errors" else np.int8))
-        failed = interpreter.run(step.kernel, args)
+        failed = execute(step.kernel, args)
         if failed:
             raise IndexError(step.messages[int(failed[0])])
     for position, slot, offset, strides in made.results:

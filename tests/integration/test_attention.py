@@ -224,6 +224,19 @@ def weighted_keys(xp, q, k, v):
 
 
 @spelling
+def one_more_than_the_sum(xp, q, k, v):
+    s = scores(xp, q, k)
+    e = xp.exp(s - xp.max(s, axis=-1, keepdims=True))
+    return (e / (1 + xp.sum(e, axis=-1, keepdims=True))) @ v
+
+
+@spelling
+def without_the_sum(xp, q, k, v):
+    s = scores(xp, q, k)
+    return xp.exp(s - xp.max(s, axis=-1, keepdims=True)) @ v
+
+
+@spelling
 def sum_of_chosen_weights(xp, q, k, v):
     s = scores(xp, q, k)
     e = xp.exp(s - xp.max(s, axis=-1, keepdims=True)) * (k[..., None, :, 0] > 0)
