@@ -23,7 +23,7 @@ POLICY = replace(gpu_policy(132, (9, 0)), online=("f16", "bf16"))
 #: What no schedule is there for: further sums or maxima that the walk would carry, weights that are changed.
 APART = (
     "scaled_after_the_maximum", "weighted_keys", "sum_of_chosen_weights", "window_of_two_masks",
-    "without_the_sum",
+    "without_the_sum", "one_more_than_the_sum",
 )  # fmt: skip
 
 
