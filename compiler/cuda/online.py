@@ -133,6 +133,8 @@ class Online(Softmax, Pipelined):
         forms = [running.scaled(w) for w in self.walks]
         found = [f for f in forms if f is not None]
         self.forms = found if len(found) == len(forms) and found[0].same(found[-1]) else []
+        # Elsewhere the maximum must not lag.
+        self.lazy = self.lazy and running.is_quotient(last, kernel.body)
         self.threads = LOADING + self.groups * GROUP
         self._place_memory(last)
         self.t = Code(target)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..ir import Op, Value
+from ..ir import Block, Op, Value
 
 _COMMUTE = frozenset(("add", "multiply", "maximum", "equal", "logical_and"))
 
@@ -53,6 +53,23 @@ def read(loop: Op) -> Walk | None:
         if before is None or before.name != "for" or loop.operands[3:] != before.results:
             return None
     return Walk(loop, index, first, second, x)
+
+
+def is_quotient(walk: Walk, body: Block) -> bool:
+    """Whether what is used of a loop is only the weighted sum over the running sum, in which the maximum cancels."""
+    top, total, acc = walk.loop.results
+
+    def users(value: Value) -> list[Op]:
+        return [op for op in body.ops if value in op.operands]
+
+    quotients = users(acc)
+    wide = [op.result for op in users(total)]
+    return (
+        not users(top)
+        and all(v.op is not None and v.op.name == "broadcast" for v in wide)
+        and all(op.name == "divide" and op.operands[0] is acc and op.operands[1] in wide for op in quotients)
+        and all(op in quotients for v in wide for op in users(v))
+    )
 
 
 class Scaled(NamedTuple):

@@ -79,11 +79,12 @@ class Attention(Make):
 
     def build(
         self, scores: Callable[[Attention, Value, Value, Value], Value] | None = None, causal: bool = False,
-        scale: float | None = 0.125, known: bool = True, fill: float = -inf,
+        scale: float | None = 0.125, known: bool = True, fill: float = -inf, more: bool = False,
     ) -> Case:  # fmt: skip
         """`scores`: from the kernel, the scores, their first key and how many there are from it on, the new scores.
 
-        Whether the scale and what masks put in are `known` numbers; else they are arguments.
+        Whether the scale and what masks put in are `known` numbers; else they are arguments.  With `more`, the weights
+        are exp(s) / (1 + the sum of all).
         """
         b, (m, n, d, _), keys = self.b, self.shape, self.keys
         q, k, v = (self._array(x, size, width, g) for x, size, width, g in (
@@ -140,7 +141,9 @@ class Attention(Make):
         state = list(loop.results)
         with b.for_(split, high, step, state) as loop:
             body(loop.index, loop.carried, True)
-        _, l, acc = loop.results
+        top, l, acc = loop.results
+        if more:
+            l = b.op("add", l, b.op("exp", b.op("negative", top)))
         result = b.cast(b.op("divide", acc, self.spread(l, (0,), (self.i, self.e))), self.dtype)
         b.store_view(
             result, out[0], b.op("add", out[1], b.op("multiply", start, out[2])), out[2:],
@@ -178,6 +181,7 @@ CASES: dict[str, Callable[[], Case]] = {
         for x in (0.25, -0.25, 0.0)
     },
     "low instead of -inf": lambda: Attention(m=256, n=192).build(causal=True, known=False, fill=-3.38e38),
+    "one more": lambda: Attention("f16", m=80, n=256, d=32).build(scale=1.0, more=True),
     "biased": lambda: Attention("f16", m=144, n=208, d=32).build(biased),
     "heads inside": lambda: Attention(m=144, n=160, batch=2, heads=2, swapped=True).build(),
     "grouped": lambda: Attention("f16", n=160, heads=4, group=2, d=32).build(),
