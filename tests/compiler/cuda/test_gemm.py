@@ -61,6 +61,14 @@ def test_few_rows_of_a_computed_operand_are_streamed(name):
     assert Streamed.suits(gpu_products.CASES[name]().kernel, TARGET)
 
 
+@pytest.mark.parametrize("attrs", [{"together": 1}, {"stages": 2}, {"together": 32, "stages": 3}])
+@pytest.mark.parametrize("name", ["dense bf16", "product bf16 a ahead 144 128", "product f32"])
+def test_what_a_tuner_chooses(name, attrs):
+    case = gpu_products.CASES[name]()
+    case.kernel.attrs.update(attrs)
+    check(case, TARGET)
+
+
 @pytest.mark.parametrize("name", ["product f16", "product bf16 whole", "product bf16 transposed", "fused bf16"])
 def test_values_without_tensor_cores(name):
     check(gpu_products.CASES[name](), OLD)
