@@ -72,28 +72,30 @@ def _key(space: Space, usual: Tiles, target: str) -> str:
 
 def _gpu_products(space: Space, names: Mapping[str, Axis], blocks: Choice) -> Iterable[Choice]:
     product = space.group.product
-    triples = product is not None and in_triples(product)
-    wide = product is not None and (triples or product.inputs[0].dtype.itemsize <= 2) and len(blocks) == 2
-    boxes = wide and not triples and space.cluster > 1 and in_boxes(space)
-    sides = (
-        [*schedule.GPU_TRIPLES]
-        if triples
-        else [*schedule.GPU_WIDE_PRODUCT, *(schedule.GPU_NARROW_PRODUCT if boxes else ())]
-        if wide
-        else []
-    )
-    sides += [(few, many) for many, few in sides if boxes and few < 128]
-    sides += [(side, side) for side in schedule.GPU_PRODUCT if not triples and (side, side) not in sides]
-    for tile in [dict(zip(blocks, both)) for both in sides]:
-        area = prod(tile.values())
-        if _LEAST * area < prod(blocks.values()) or any(b > 2 * bucket(names[d].size) for d, b in tile.items()):
+    squares = [(side, side) for side in schedule.GPU_PRODUCT]
+    if product is None or len(blocks) < 2:
+        yield from (dict.fromkeys(blocks, side) for side, _ in squares)
+        return
+    boxes = False
+    if in_triples(product):
+        sides = [*schedule.GPU_TRIPLES]
+    elif product.inputs[0].dtype.itemsize > 2:
+        sides = squares
+    else:
+        boxes = product.inputs[0].dtype.itemsize == 2 and space.cluster > 1 and in_boxes(space)
+        narrow = [*schedule.GPU_NARROW_PRODUCT] if boxes else []
+        sides = [*dict.fromkeys([*schedule.GPU_WIDE_PRODUCT, *narrow, *(side[::-1] for side in narrow), *squares])]
+    m, n = (names[d].size for d in blocks)
+    for rows, columns in sides:
+        if _LEAST * rows * columns < prod(blocks.values()) or rows > 2 * bucket(m) or columns > 2 * bucket(n):
             continue
+        tile = dict(zip(blocks, (rows, columns)))
         yield tile
-        if wide and max(tile.values()) >= 128:
-            yield from ({**tile, "together": n} for n in TOGETHER)
+        if sides is not squares and max(rows, columns) >= 128:
+            yield from ({**tile, "together": high} for high in TOGETHER if high < -(-m // rows))
             yield {**tile, "stages": STAGES}
-            if boxes and max(tile.values()) == 128:
-                yield from ({**tile, "parts": n} for n in schedule.GPU_PARTS if 1 < n <= space.cluster)
+            if boxes and max(rows, columns) == 128:
+                yield from ({**tile, "parts": parts} for parts in schedule.GPU_PARTS if 1 < parts <= space.cluster)
 
 
 def _cpu_products() -> Iterable[Choice]:
