@@ -29,7 +29,7 @@ def tiles(space: Space, usual: Tiles, target: str, choices: Choices) -> tuple[Ti
     blocks = {name: block for name, axis in names.items() if (block := usual[axis]) is not None}
     attrs = {"parts": space.parts} if space.parts > 1 else {}
     picked = {**blocks, **attrs}
-    if space.contraction is not None:
+    if space.contraction is not None and space.group.root.op is not PARTIAL:
         others = (lambda: _gpu_products(space, names, blocks)) if target == "cuda" else _cpu_products
     elif target == "cpu" or space.group.root.op is PARTIAL or any(n.op.kind == "scan" for n, _ in space.walks):
         return usual, attrs, False

@@ -41,6 +41,8 @@ COPY = E.COPY
 TRIPLES = E.structural("triples", 1, "float32 as sums of three bfloat16, which tensor cores multiply.")
 
 WRITES = (E.UPDATE, E.SCATTER)
+#: Columns of a product's tile along which its kernel can reduce.
+ROW_BLOCKS = (64, 128, 256)
 #: Nodes that are always a kernel's root: what they compute is written where only a kernel of its own may write.
 ROOTS_ONLY = frozenset((E.UPDATE, E.SCATTER, E.HOST, PARTIAL, COPY, TRIPLES))
 
@@ -64,6 +66,8 @@ class Policy:
     #: Uses of each element from which an operand of 16-bit elements is stored before the product, which is faster when
     #: it need not pass through registers on the way; 0: it is not.
     reused: int = 0
+    #: Whether a product's kernel can reduce along its rows, for what is stored by the block of columns.
+    rows: bool = False
     max_nodes: int = 192
     max_outputs: int = 16
     max_inputs: int = 24
@@ -122,7 +126,7 @@ def gpu_policy(processors: int, capability: tuple[int, int] = (9, 0)) -> Policy:
         min_programs=2 * processors, each=1 << 17, lane_block=32, split_columns=32, tall_columns=32,
         split_programs=16 * processors, split_rows=128, nested=1 << 20, held=1 << 16, pitch=128, online=(), head=256,
         serves=partial(_has_schedule, capability), reused=256, target="cuda", processors=processors, cluster=1,
-        triples=TRIPLES_WORK if capability == (9, 0) else 0,
+        triples=TRIPLES_WORK if capability == (9, 0) else 0, rows=capability == (9, 0),
     )  # fmt: skip
 
 
@@ -241,6 +245,14 @@ def triples_layout(node: Expr) -> tuple[E.Shape, int]:
 def memory_of(node: Expr) -> tuple[np.dtype, int]:
     """The dtype of a computed node's elements in memory, and their number."""
     return (dtypes.BFLOAT16, 3 * triples_layout(node)[1]) if node.op is TRIPLES else (node.dtype, node.size)
+
+
+def is_of_rows(group: Group) -> bool:
+    """Whether a group reduces blocks of rows that a tile of a product may be as wide as."""
+    if group.root.op is not PARTIAL:
+        return False
+    _, over, axis, block = group.root.attrs
+    return over == (axis,) == (len(group.root.inputs[0].shape) - 1,) and block in ROW_BLOCKS
 
 
 def is_leaf(node: Expr) -> bool:
@@ -529,6 +541,8 @@ class Partitioner:
             group.parallel &= axes_of(ats[0])
         elif op is E.DOT:
             group.product = node
+            if group.root.op is PARTIAL:
+                group.cuts = [(group.root, f"rows by the {group.root.attrs[3]} columns of a product's tiles")]
             group.bound[node] = (Axis(node.inputs[0].shape[-1]),)
             group.owners[group.bound[node][0]] = [ats[0]]
         for at in ats:
@@ -639,14 +653,15 @@ class Partitioner:
             return "a product's operand" if group.product is not None else None
         if group.product is not None:
             return "a product reads it"
-        if group.root.op is PARTIAL:
+        reduced = op is E.DOT and policy.rows and is_of_rows(group) and at[-1].single() is split_axis(group).find()
+        if group.root.op is PARTIAL and not reduced:
             return "a split reduction reads it"
         if node.inputs[0].op is PARTIAL and group.parallel - axes_of(at):
             return "its result is broadcast, and was split to read memory in order"
         if op is E.DOT or node in self.online:
-            if group.reduces or not plain:
+            if group.reduces > reduced or not plain:
                 return "its result is reduced or read at other indices"
-            if any(axes_of(group.output_index[o]) != axes_of(at) for o in group.outputs + group.extra):
+            if not reduced and any(axes_of(group.output_index[o]) != axes_of(at) for o in group.outputs + group.extra):
                 return "its result is broadcast"
             used = [{canonical(at) for at in u} for u in group.uses.values()]
             if any(len(u) > 1 or not all(i.terms.keys() <= set(i.axes()) for i in next(iter(u))) for u in used):

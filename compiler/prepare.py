@@ -38,6 +38,8 @@ PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 TRIPLES_SIDE = 128
 #: Bytes of a part's element.
 PART_BYTES = 2
+#: Reductions that the kernel of a product can make of its rows.
+ROW_REDUCTIONS = ("sum", "prod", "max", "min")
 #: What strides must be multiples of for a GPU to move whole rows, in elements.
 ALIGNED = 16
 _NARROW = ("f16", "bf16")
@@ -168,7 +170,7 @@ class _Preparation:
         if node in self.walked:
             return self._walked_product(node, inputs) if op is E.DOT else _with_inputs(node, inputs)
         if op.kind == "reduction":
-            return self._reduction(node, inputs[0])
+            return self._reduction(node, inputs[0], block=self._rows_of_product(node, wanted))
         if op is E.DOT:
             return self._product(node, *inputs)
         if op in (E.UPDATE, E.SCATTER):
@@ -208,12 +210,13 @@ class _Preparation:
         return made
 
     # -- reductions ---------------------------------------------------------------------------------------------------
-    def _reduction(self, node: Expr, x: Expr, lone: bool = False) -> Expr:
+    def _reduction(self, node: Expr, x: Expr, lone: bool = False, block: int = 0) -> Expr:
+        """A reduction, possibly in two steps; along rows of a product by blocks of so many columns."""
         op, axes = node.op, node.attrs
         if prod(x.shape) == 0:
             assert op.identity is not None
             return _filled(op.identity(dtypes.name(node.dtype)), node)
-        split = self._split(x.shape, axes, lone or node in self.lone)
+        split = (axes[0], block) if block else self._split(x.shape, axes, lone or node in self.lone)
         if split is None:
             return _with_inputs(node, (x,))
         axis, block = split
@@ -221,6 +224,8 @@ class _Preparation:
         attrs = (op, axes, axis, block)
         if op.name not in ("argmax", "argmin"):
             partial = Expr(PARTIAL, (x,), attrs, (*node.shape, count), node.dtype, 0)
+            if count == 1:
+                return Expr(E.VIEW, (partial,), (0, contiguous_strides(node.shape)), node.shape, node.dtype, 0)
             return Expr(op, (partial,), (len(node.shape),), node.shape, node.dtype, 0)
         if len(x.shape) != 1:
             return _with_inputs(node, (x,))
@@ -228,6 +233,39 @@ class _Preparation:
         values = Expr(E.GATHER, (x, partial), None, (count,), x.dtype, 0)
         winner = Expr(op, (values,), (0,), (), node.dtype, 0)
         return Expr(E.GATHER, (partial, winner), None, (), node.dtype, 0)
+
+    def _rows_of_product(self, node: Expr, wanted: set[Expr]) -> int:
+        """Columns of the blocks by which a product's kernel may reduce its rows, if nothing else reads them; or 0."""
+        (x,) = node.inputs
+        last = len(x.shape) - 1
+        if not self.policy.rows or node.attrs != (last,) or node.op.name not in ROW_REDUCTIONS:
+            return 0
+        if min(x.shape[-2:], default=0) < TENSOR_TILE[0] or dtypes.name(node.dtype) not in ("f16", "bf16", "f32"):
+            return 0
+        found: set[Expr] = set()
+        reads: Counter[Expr] = Counter({x: 1})
+        stack = [x]
+        products: list[Expr] = []
+        while stack:
+            member = stack.pop()
+            if member in found or not member.inputs or member.shape != x.shape:
+                continue
+            found.add(member)
+            if member.op is E.DOT:
+                products.append(member)
+            elif member.op.kind == "elementwise":
+                reads.update(member.inputs)
+                stack.extend(member.inputs)
+            elif member.op is not E.VIEW or member.inputs[0].inputs:
+                return 0
+        if len(products) != 1 or found & wanted or any(self.readers[y] != reads[y] for y in found):
+            return 0
+        made = self.image[products[0]]
+        if made.op is not E.DOT or dtypes.name(made.inputs[0].dtype) not in ("f16", "bf16"):
+            return 0
+        block = 256 if x.shape[-1] > 128 else 128
+        tiles = prod(x.shape[:-2]) * -(-x.shape[-2] // TENSOR_TILE[0]) * -(-x.shape[-1] // block)
+        return block if all(map(_in_boxes, made.inputs)) and 2 * tiles >= self.policy.processors else 0
 
     def _split(self, shape: E.Shape, axes: tuple[int, ...], lone: bool) -> tuple[int, int] | None:
         """(axis, block) for a reduction that would leave the device idle."""

@@ -299,6 +299,9 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
     sizes = [1 if a is None else a.size for a in (m, n)]
     batches = prod(a.size for a in space.parallel if a not in (m, n))
     product = space.group.product
+    if product is not None and space.group.root.op is PARTIAL:
+        assert m and n
+        return {a: None if a is k else 128 if a is m else space.group.root.attrs[3] for a in (m, k, n) if a is not None}
     if m and k and n and product is not None and in_triples(product):
         steps = -(-k.size // 64)
         rounds = lambda tile: -(-batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True)) // processors)

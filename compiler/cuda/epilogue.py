@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .. import dtypes, ir
+from .. import dtypes, ir, ops
+from ..llvm import math
 from ..llvm.convert import Register, round_to
 from ..llvm.text import V
 from . import memory, tensor_maps
@@ -56,11 +57,15 @@ class Epilogue:
         body = gemm.kernel.body
         stores = [op for op in body.ops if op.name == "store_view"]
         needed = slice_of([x for op in stores for x in op.operands], body, gemm.root.result)
-        self.needed = [op for op in needed if op.result.type.extents]
+        self.needed = [op for op in needed if op.result.type.extents and op.name != "reduce"]
+        #: Stores of what rows are reduced to.
+        self.totals = [op for op in stores if (made := op.operands[0].op) is not None and made.name == "reduce"]
         self.blocks = gemm.columns // BLOCK
         self.outputs: list[Output] = []
         each = 0
         for op in stores:
+            if op in self.totals:
+                continue
             output = self._output(op)
             if each + output.boxes > gemm.boxes:
                 output = Output(op, None)
@@ -271,6 +276,7 @@ class Epilogue:
         t, e = gemm.t, gemm.e
         e.excess = True
         self._await_brought()
+        self.sums: dict[tuple[ir.Op, int], V] = {}
         for block in range(self.blocks):
             self._fetch(block + 1)
             if self.each and self.source is None:
@@ -280,6 +286,9 @@ class Epilogue:
             with e.scope():
                 self._block(sums, block)
             self._send(block)
+        for op in self.totals:
+            for row in range(2):
+                self._store_total(op, row)
         e.excess = False
 
     def _await_brought(self) -> None:
@@ -324,6 +333,8 @@ class Epilogue:
                         registers = [gemm._narrowed(t.get(c, gemm._sum_type(0))) for c in sums[row][k]]
                         e.define(gemm.root.result, join(registers), where)
                         e.run(self.needed, where)
+                        for op in self.totals:
+                            self._add_up(op, row, k, where)
                     for number, output in enumerate(self.outputs):
                         value = output.op.operands[0]
                         values = [e(value, w if value.type.extents else None) for w in wheres]
@@ -335,6 +346,37 @@ class Epilogue:
             for number, output in enumerate(self.outputs):
                 self._stage(output, words[number], box, q)
                 box += output.boxes
+
+    def _add_up(self, op: ir.Op, row: int, column: int, where: Where) -> None:
+        """Take an element into what its row is reduced to."""
+        t, reduction = self.gemm.t, op.operands[0].op
+        assert reduction is not None
+        x = self.gemm.e(reduction.operands[0], where)
+        identity = ops.TABLE[reduction.attrs["kind"]].identity
+        assert isinstance(x, V) and identity is not None
+        x = t.select(self._mask(None, column), x, t.const(identity("f32"), x.ty))
+        before = self.sums.get((op, row))
+        self.sums[op, row] = x if before is None else self._joined(reduction, before, x)
+
+    def _joined(self, reduction: ir.Op, a: V, b: V) -> V:
+        kind = ops.TABLE[reduction.attrs["kind"]].combine
+        assert kind is not None
+        found = math.emit(self.gemm.t, kind, [a, b], ["f32", "f32"], "f32", self.gemm.target)
+        assert isinstance(found, V)
+        return found
+
+    def _store_total(self, op: ir.Op, row: int) -> None:
+        """Join what the four threads of a row have, of which the first one stores it."""
+        gemm, (value, pointer, *_) = self.gemm, op.operands
+        t, dtype, total = gemm.t, pointer.type.dtype, self.sums[op, row]
+        assert value.op is not None
+        for step in (1, 2):
+            args = [i32(-1), total, i32(step), i32(31)]
+            other = t.call("llvm.nvvm.shfl.sync.bfly.f32", "float", args, "convergent nounwind")
+            total = self._joined(value.op, total, other)
+        mask = t.bin("and", self.inside[row], t.cmp("eq", t.bin("and", gemm.lane, i32(3)), i32(0)))
+        address = gemm.e.address(op, {gemm.m: self.rows[row]})
+        memory.store(t, [round_to(t, total, dtype)], address, dtype, mask)
 
     def _take_brought(self, block: int, q: int, places: list[list[dict[str, V]]]) -> None:
         """Read 16 columns of the matrix that the copy engine brought."""

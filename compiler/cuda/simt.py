@@ -57,6 +57,11 @@ def _power_of_two(n: int | None) -> int:
     return n
 
 
+def product_of(kernel: ir.Kernel) -> ir.Op:
+    """The op that a kernel is a product by."""
+    return min((op for op in kernel.body.ops if op.name in ("dot", "reduce")), key=lambda op: op.name != "dot")
+
+
 class Simt:
     """Generates the code of one kernel."""
 
@@ -80,7 +85,7 @@ class Simt:
     eager = False
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
-        (self.root,) = [op for op in kernel.body.ops if op.name in ("dot", "reduce")]
+        self.root = product_of(kernel)
         self.kernel = kernel
         self.target = target
         self.together = kernel.attrs.get("together", self.together)

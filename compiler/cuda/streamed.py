@@ -20,7 +20,7 @@ from .layout import view
 from .memory import SHARED, i32, i64
 from .mma import Mma
 from .panels import Side
-from .simt import BARRIER
+from .simt import BARRIER, product_of
 from .target import Target
 
 #: Rows of a tile, warps that share it, and bytes that a thread has under way.
@@ -73,8 +73,7 @@ class Streamed(Mma):
     def suits(kernel: ir.Kernel, target: Target) -> bool:
         if not Mma.suits(kernel, target) or Mma(kernel, target).size != 2:
             return False
-        (root,) = [op for op in kernel.body.ops if op.name in ("dot", "reduce")]
-        blocks = sorted(kernel.dims[str(e)].block or 0 for e in root.result.type.extents)
+        blocks = sorted(kernel.dims[str(e)].block or 0 for e in product_of(kernel).result.type.extents)
         return len(blocks) == 2 and 16 <= blocks[0] <= ROWS == blocks[1] and Streamed(kernel, target).fits
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:

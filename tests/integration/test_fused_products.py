@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import blockarray as ba
+from blockarray import flush
 from blockarray.compiler import cuda, parser, passes
 from blockarray.compiler.cuda.hopper import Hopper
 
 pytestmark = pytest.mark.cpu_only
 TARGET = cuda.make_target((9, 0))
 BF16 = ba.bfloat16
-#: Rows, columns and depth: enough tiles for the fewest processors that such tiles are for.
-SIZES = (640, 512, 80)
+#: Rows, columns and depth: more than one tile each way, and operands that are read often.
+SIZES = (272, 320, 80)
 
 
 class Operands:
@@ -75,6 +77,9 @@ SEVERAL: dict[str, tuple[Callable[[Any, Any], Any], list[bool]]] = {
     "sum of products": (lambda o, xp: o.a @ o.b + o.f.T @ o.e.T, [True, True]),
     "cast before": (lambda o, xp: xp.astype(o.x, o.a.dtype) @ o.b, [False, True]),
     "dequantised": (lambda o, xp: o.a @ (xp.astype(o.w, o.a.dtype) * (o.c * 0.01)), [False, True]),
+    "row maxima": (lambda o, xp: xp.max(o.a @ o.b + o.c, axis=-1), [True, False]),
+    "row squares": (lambda o, xp: xp.sum(xp.square(xp.astype(o.a @ o.b, xp.float32) * 0.1), axis=1), [True, False]),
+    "short rows": (lambda o, xp: xp.min((o.a @ o.b[:, :192]) * o.d, axis=-1), [True]),
     "activated before": (lambda o, xp: xp.maximum(o.a, 0) @ o.b, [False, True]),
 }
 
@@ -101,7 +106,10 @@ def check(o: Operands, f: Callable[[Any, Any], Any], wanted: list[bool]) -> None
 def operands() -> Iterator[Operands]:
     from tests.fake_gpu import installed
 
-    with installed(emulate=True):
+    usual = flush.policy
+    with installed(emulate=True), pytest.MonkeyPatch.context() as patch:
+        # Few tiles are enough for few processors.
+        patch.setattr(flush, "policy", lambda device: replace(usual(device), processors=6))
         yield Operands(*SIZES)
 
 

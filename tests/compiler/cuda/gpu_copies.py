@@ -108,12 +108,11 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
         e.blocked[:] = False
     elif text.startswith("st.shared"):
         # Barriers in shared memory order it, which the search for races does not see.
-        _, places = e._places(operands[0].astype(np.int64), "(3)", 4, mask)
-        e.shared.reshape(-1)[places] = operands[1][mask].view(np.uint8).reshape(-1, 4)
+        words = np.stack([x[mask] for x in operands[1:]], 1)
+        _, places = e._places(operands[0].astype(np.int64), "(3)", 4 * words.shape[1], mask)
+        e.shared.reshape(-1)[places] = words.view(np.uint8)
     elif text.startswith("stmatrix"):
         _store_fragments(e, operands[0], operands[1:], mask)
-    elif text.startswith("st.shared.v"):
-        e._store(np.stack(operands[1:], 1), operands[0], "ptr addrspace(3)", mask)
     elif not text.startswith(("bar.warp", "fence.mbarrier", "fence.proxy.async", "cp.async.bulk", "griddep")):
         return False
     return True
