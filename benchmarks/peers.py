@@ -83,6 +83,10 @@ class Peer:
         alone = BARE.get(row.function)
         return None if alone is None else self.fresh(replace(row, function=alone), args)
 
+    def plan(self, row: Row, args: list[Any]) -> str:
+        """How the row is computed, in words, where the library tells."""
+        return ""
+
     def synchronize(self) -> None:
         """Wait for the device after a burst of calls."""
 
@@ -485,6 +489,9 @@ class BlockArray(Peer):
             return None
         out = self.evaluate(row.function(self.xp, *args))
         return lambda: self.evaluate(call(out))
+
+    def plan(self, row: Row, args: list[Any]) -> str:
+        return str(self.blockarray.explain(row.function(self.xp, *args)))
 
     def evaluate(self, array: Any) -> Any:
         self.blockarray.evaluate(array)

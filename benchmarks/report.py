@@ -56,6 +56,8 @@ class Section:
     absent: dict[str, str] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
     cells: dict[str, dict[str, dict[str, Cell]]] = field(default_factory=dict)
+    #: How rows are computed, by row and peer.
+    plans: dict[str, str] = field(default_factory=dict)
 
 
 def duration(seconds: float, spread: float | None = None) -> str:
@@ -232,6 +234,7 @@ def markdown(machine: str, date: datetime.date, sections: list[Section], host: l
         if any(section.cells[row.name].get("host") for row in section.rows):
             out += ["The host's time for a call, where the device is quick:", times_table(section, "host")]
         out += ["First call, compiling included:", first_table(section)]
+        out += [f"{what}:\n\n```text\n{plan}\n```" for what, plan in section.plans.items()]
         if notes(section):
             out.append("\n".join(notes(section)))
     if host:
@@ -271,6 +274,7 @@ def merged(before: list[Section], after: list[Section], rows: Callable[[str], li
             section.cells = old.cells | section.cells
             section.rows = [row for row in rows(section.device) if row.name in section.cells]
             section.versions = old.versions | section.versions
+            section.plans = old.plans | section.plans
             section.limits = {name: max(value, old.limits.get(name, 0)) for name, value in section.limits.items()}
         places[section.device, section.threads] = section
     return list(places.values())

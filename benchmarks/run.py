@@ -121,8 +121,10 @@ def in_turns(calls: list[tuple[str, Worker]], rounds: int) -> dict[tuple[str, st
     return times
 
 
-def time_row(row: Row, workers: list[Worker], rounds: int, device: str) -> dict[str, dict[str, Cell]]:
-    """{"fresh": {peer: cell}, "reused": ..., "first": ...} of a row."""
+def time_row(
+    row: Row, workers: list[Worker], rounds: int, device: str
+) -> tuple[dict[str, dict[str, Cell]], dict[str, str]]:
+    """{"fresh": {peer: cell}, "reused": ..., "first": ...} of a row, and how peers say that they compute it."""
     began = time.perf_counter()
     cells: dict[str, dict[str, Cell]] = {"fresh": {}, "reused": {}, "bare": {}, "first": {}, "host": {}}
     reference: np.ndarray | None = None
@@ -160,7 +162,7 @@ def time_row(row: Row, workers: list[Worker], rounds: int, device: str) -> dict[
     slow = [f"{name} {cell.seconds:.0f}" for name, cell in cells["first"].items() if (cell.seconds or 0) > 2]
     of = f" ({', '.join(slow)})" if slow else ""
     print(f"{time.perf_counter() - began:5.1f} s, {prepared - began:.1f} of it to prepare{of}: ", end="")
-    return cells
+    return cells, {name: plan for name, reply in replies.items() if (plan := reply.get("plan"))}
 
 
 def tolerances(row: Row, reference: np.ndarray) -> tuple[float, float]:
@@ -208,7 +210,8 @@ def run_threads(args: argparse.Namespace, threads: int, selected: list[Row]) -> 
                 print(f"left out, for want of time: {row.name}")
                 selected.remove(row)
                 continue
-            section.cells[row.name] = time_row(row, workers, args.rounds, args.device)
+            section.cells[row.name], plans = time_row(row, workers, args.rounds, args.device)
+            section.plans.update({f"{row.name}, {name}": plan for name, plan in plans.items()})
             print(report.progress(section, row), flush=True)
         after = limits(args, threads)
         section.limits = {name: max(before[name], after[name]) for name in before}

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from peers import PEERS, Call, Peer
-from workloads import Pools, Row, rows, small
+from workloads import EXPLAINED, Pools, Row, rows, small
 
 BURST = 0.05  # seconds
 #: Bytes of inputs to keep on a GPU for the next rows, and inputs to take turns with.
@@ -39,6 +39,8 @@ class Session:
             return {"first": None, "sample": None, "kinds": []}
         args = self.inputs(spec)
         reply: dict[str, Any] = {"first": None, "sample": None}
+        if spec.function in EXPLAINED:
+            reply["plan"] = self.peer.plan(spec, args)
         for kind in self.kinds():
             call = getattr(self.peer, kind)(spec, args)
             if call is None:

@@ -159,6 +159,8 @@ ATTENTION = (attention, causal_attention)
 #: Products that a library call does as they are.
 MATMULS = (matmul, matmul_tn, matmul_nt, matmul_tt, matmul_f8, matmul_int8, matmul_alone)
 PRODUCTS = (*MATMULS, gelu_matmul, *ATTENTION)
+#: Rows of which the tables tell how they are computed.
+EXPLAINED = (gelu_matmul, *ATTENTION)
 #: Products with something behind them, and the product alone.
 BARE: dict[Callable[..., Any], Callable[..., Any]] = {gelu_matmul: matmul_alone}
 REDUCTIONS = (argmax_1, sum_0, sum_1, sum_all, var_0, var_1, var_all)
