@@ -301,7 +301,9 @@ class _Preparation:
         if narrow is not None:
             return narrow
         if self._by_triples(node, k):
-            return _with_inputs(node, (self._as_triples(a), self._as_triples(b)))
+            a, b = self._as_triples(a), self._as_triples(b)
+            parts = self._parts(node, k, 1)
+            return self._product_in_parts(node, a, b, parts) if parts > 1 else _with_inputs(node, (a, b))
         a, b = _walkable(a), _walkable(b)
         if self.policy.pitch and dtypes.name(node.dtype) in _NARROW:
             if min(m, n, k) >= WIDE_PRODUCT:

@@ -131,6 +131,17 @@ def test_batches():
     np.testing.assert_allclose(np.asarray(y[::-1, ::2].T @ y[::-1, 1::2]), c[::-1, ::2].T @ c[::-1, 1::2], 1e-5, 1e-4)
 
 
+@pytest.mark.parametrize("turned", ["", "ab"])
+def test_parts_of_k(monkeypatch, turned):
+    monkeypatch.setattr(prepare, "LEAST_PART", 64)
+    r = np.random.default_rng(6)
+    a, b = floats(r, 48, 256), floats(r, 256, 40)
+    x, y = (on_gpu(a.T.copy()).T, on_gpu(b.T.copy()).T) if turned else (on_gpu(a), on_gpu(b))
+    product = xp.tanh(x @ y * 0.1)
+    assert [k.name for k in xp.explain(product).kernels][:-1] == ["triples", "triples", "dot"]
+    np.testing.assert_allclose(np.asarray(product), np.tanh(a.astype(np.float64) @ b * 0.1), 1e-5, 1e-5)
+
+
 def test_precision_is_that_of_the_recording():
     r = np.random.default_rng(5)
     a, b = floats(r, 64, 48), floats(r, 48, 40)
