@@ -298,8 +298,8 @@ class Epilogue:
             self.gemm._wait(self.barrier, parity)
             t.set(self.parity, t.bin("xor", parity, i32(1)))
 
-    def skip(self) -> None:
-        """Have the boxes free, for a tile that others store."""
+    def clear(self) -> None:
+        """Wait until nothing is under way from or to the boxes; what was brought is brought again, if it is needed."""
         self._await_brought()
         if self.each:
             with self.gemm.t.if_(self.first):
@@ -470,7 +470,7 @@ class Direct:
         gemm = self.gemm
         gemm._finish(sums, [i64(0), i64(0)], [gemm._extent(d) for d in (gemm.m, gemm.n)])
 
-    def skip(self) -> None:
+    def clear(self) -> None:
         pass
 
     def end(self) -> None:

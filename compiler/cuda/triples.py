@@ -10,6 +10,8 @@ so infinities and NaNs come out as they do there, and so do sums whose parts alo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .. import ir
 from ..llvm.text import V
 from . import memory, tensor_maps
@@ -79,16 +81,15 @@ class Triples(Hopper):
         self.epilogue.prefetch()
 
     def _leave(self, sums: Sums) -> None:
-        t = self.t
-        plain = Plain(self)
-        with t.if_else(self._finite(sums)) as turn:
-            super()._leave(sums)
-            next(turn)
-            self.epilogue.skip()
-            plain.compute()
+        with self.t.if_(self._overflows(sums)):
+            self.epilogue.clear()
+            Plain(self).compute(sums)
+            self._act("fence.proxy.async.shared::cta;")
+            self.epilogue.bring(V("true", "i1"))
+        super()._leave(sums)
 
-    def _finite(self, sums: Sums) -> V:
-        """Whether the sums of all threads that have rows together are finite."""
+    def _overflows(self, sums: Sums) -> V:
+        """Whether a sum of the group's threads is infinite or a NaN."""
         t = self.t
         zero = t.const(0.0, "float")
         # A product by zero is a NaN of what is not.
@@ -100,11 +101,11 @@ class Triples(Hopper):
         mine = t.cast("zext", t.cmp("uno", total, zero), "i32")
         group = t.bin("add", self.group, i32(1))
         call = f'call i32 asm sideeffect "{text}", "=r,r,r,~{{memory}}"({mine}, {group}) convergent nounwind'
-        return t.cmp("eq", t.op(call, "i32"), i32(0))
+        return t.cmp("ne", t.op(call, "i32"), i32(0))
 
 
 class Plain(Simt):
-    """Computes the rows of four warps in ordinary arithmetic."""
+    """Computes the sums of four warps in ordinary arithmetic."""
 
     #: It is rarely needed, and compiled with every product.
     unrolled = 64
@@ -128,8 +129,10 @@ class Plain(Simt):
         turn = t.bin("mul", t.bin("urem", number, i64(self.stages)), i64(self.panels))
         return memory.at(t, self.start, turn)
 
-    def compute(self) -> None:
+    def compute(self, sums: Sums) -> None:
+        """Compute what is to be in a group's sums."""
         t, gemm = self.t, self.gemm
+        self.sums = sums
         self.tid = gemm.own
         self.panels = 0
         for side in (self.a, self.b):
@@ -147,7 +150,26 @@ class Plain(Simt):
         with t.for_(i64(gemm.columns), self.columns) as column:
             self._tile_at([row, column], extents)
             self._synchronize()
-        gemm._act("fence.proxy.async.shared::cta;")
+
+    def _finish(self, sums: Sums, origin: Sequence[V], extents: Sequence[V]) -> None:
+        """Give sums to the threads that have them in tensor cores, by way of shared memory."""
+        t, gemm = self.t, self.gemm
+        place = lambda row, column: t.bin("add", t.bin("mul", row, i32(4 * self.columns)), t.bin("shl", column, i32(2)))
+        self._synchronize()
+        mine = memory.at(t, self.start, place(self.down, self.across))
+        for i, row in enumerate(sums):
+            for j, (cell,) in enumerate(row):
+                beyond = 4 * (self._offset(i, 0) * self.columns + self._offset(j, 1))
+                t.store(t.get(cell, "float"), memory.at(t, mine, beyond), 4)
+        self._synchronize()
+        theirs = memory.at(t, self.start, place(t.bin("sub", gemm.down, t.bin("shl", gemm.group, i32(6))), gemm.across))
+        for first in range(0, gemm.columns, self.columns):
+            with t.if_(t.cmp("eq", origin[1], i64(first))):
+                for i, row in enumerate(self.sums):
+                    for j in range(self.columns // 4):
+                        beyond = 4 * (gemm._offset(i, 0) * self.columns + gemm._offset(j, 1))
+                        (cell,) = row[first // 4 + j]
+                        t.set(cell, t.load(memory.at(t, theirs, beyond), "float", 4))
 
 
 def _cells(sums: Sums) -> list[V]:

@@ -164,3 +164,14 @@ def test_precision_is_that_of_the_recording():
         assert xp.get_matmul_precision() == "ieee" and len(xp.explain(x @ y).kernels) == 1
     finally:
         xp.set_matmul_precision("highest")
+
+
+def test_a_matrix_that_is_brought_and_sums_that_are_not_finite():
+    r = np.random.default_rng(7)
+    a, b, c = floats(r, 192, 64), floats(r, 64, 128), floats(r, 192, 128).astype(ml_dtypes.bfloat16)
+    a[5, 3], a[150, 2], b[9, 100] = np.nan, np.inf, -np.inf
+    z = on_gpu(c)
+    with np.errstate(all="ignore"):
+        want = (a @ b + c.astype(np.float32)).astype(ml_dtypes.bfloat16)
+    got = xp.astype(on_gpu(a) @ on_gpu(b) + xp.astype(z, xp.float32), xp.bfloat16)
+    np.testing.assert_allclose(np.asarray(xp.astype(got, xp.float32)), want.astype(np.float32), 0.01, 0.1)
