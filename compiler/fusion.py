@@ -116,8 +116,8 @@ class Policy:
         return max(values, scores.inputs[0].shape[-1]) <= self.head
 
 
-#: Multiplications of a product of float32 that pay for writing both operands as triples; 0: not yet.
-TRIPLES_WORK = 0
+#: Multiplications of a product of float32 that pay for writing both operands as triples.
+TRIPLES_WORK = 3 << 26
 
 
 def gpu_policy(processors: int, capability: tuple[int, int] = (9, 0)) -> Policy:
