@@ -518,6 +518,8 @@ def _check(online: Online, policy: Policy) -> None:
     product, scores = online.product, online.scores
     if len(online.inside) > MOST_NODES:
         raise Refused("the kernel would be too large")
+    if product.shape[-2 if online.side == 0 else -1] == 1:
+        raise Refused("one query needs no product")
     if 0 in product.shape or 0 in scores.shape or 0 in (product.inputs[0].shape[-1], scores.inputs[0].shape[-1]):
         raise Refused("no elements")
     for node in online.inside:
