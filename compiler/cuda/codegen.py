@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby, product
 from math import prod
 from typing import Any, NamedTuple
@@ -39,7 +38,7 @@ from . import (
     windows,
 )
 from .layout import Facts, Point, is_const
-from .memory import GLOBAL, REMOTE, SHARED, at, both, i32, i64, join, parts, round_bfloat
+from .memory import GLOBAL, REMOTE, SHARED, at, both, i32, i64, join, parts, rounding
 from .target import Target
 from .together import Ways, together
 
@@ -100,8 +99,7 @@ class Codegen:
         self.layout = layout.choose(kernel, target, self.facts, self.windows)
         self.windows = {op: w for op, w in self.windows.items() if not staging.is_crossing(self, op)}
         self.t = Text()
-        if target.bf16:
-            self.t.round_bfloat = partial(round_bfloat, self.t)
+        self.t.rounding = rounding(self.t, target)
         self.allocas: list[str] = []
         self.globals: list[str] = []
         #: Elements and other derived values that may be read here: innermost scope last.

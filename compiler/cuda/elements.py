@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 from .. import dtypes, ops
 from ..ir import Block, Kernel, Op, Value
@@ -25,8 +24,7 @@ class Code(Text):
 
     def __init__(self, target: Target) -> None:
         super().__init__()
-        if target.bf16:
-            self.round_bfloat = partial(memory.round_bfloat, self)
+        self.rounding = memory.rounding(self, target)
         self.allocas: list[str] = []
 
     def cell(self, ty: str) -> V:

@@ -7,11 +7,14 @@ together.  What is not loaded is zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from .. import dtypes
 from ..llvm.convert import Register, from_memory, memory_type, to_memory
 from ..llvm.text import Text, V
+from . import float8
+from .target import Target
 
 GLOBAL = "ptr addrspace(1)"
 SHARED = "ptr addrspace(3)"
@@ -163,6 +166,8 @@ def unpack(t: Text, words: list[V], dtype: str, n: int) -> list[Register]:
     """The inverse of `pack`."""
     elem = memory_type(dtype)
     size = dtypes.SIZE[dtypes.PART.get(dtype, dtype)]
+    if dtype == float8.DTYPE and dtype in t.rounding:
+        return [x for w in words for x in float8.unpacked(t, w, int(w.ty[1:]) // 8)]
     pieces: list[V] = []
     for w in words:
         count = int(w.ty[1:]) // 8 // size
@@ -178,9 +183,11 @@ def unpack(t: Text, words: list[V], dtype: str, n: int) -> list[Register]:
 
 def pack(t: Text, values: Sequence[Register], dtype: str, word: str) -> list[V]:
     """Consecutive elements as words."""
-    if dtype == "bf16" and word == "i32" and t.round_bfloat is not None:
+    if dtype in t.rounding and (dtype == float8.DTYPE or word == "i32"):
         # One instruction rounds two floats and packs them, instead of one for each and another.
         wide = [t.unrounded.get(v.ref, v) for v in values if isinstance(v, V)]
+        if dtype == float8.DTYPE:
+            return float8.packed(t, wide, word)
         return [_bfloats(t, low, high) for low, high in zip(wide[::2], wide[1::2], strict=True)]
     pieces = [p for v in values for p in parts(to_memory(t, v, dtype))]
     size = dtypes.SIZE[dtypes.PART.get(dtype, dtype)]
@@ -196,7 +203,17 @@ def pack(t: Text, values: Sequence[Register], dtype: str, word: str) -> list[V]:
     return words
 
 
-def round_bfloat(t: Text, v: V) -> V:
+def rounding(t: Text, target: Target) -> dict[str, Callable[[V], V]]:
+    """How narrow floats are rounded by instructions."""
+    found: dict[str, Callable[[V], V]] = {}
+    if target.bf16:
+        found["bf16"] = partial(_round_bfloat, t)
+    if target.float8:
+        found[float8.DTYPE] = partial(float8.rounded, t)
+    return found
+
+
+def _round_bfloat(t: Text, v: V) -> V:
     """A float rounded to a bfloat16: the upper one of two, of which the other is 0, has its bits."""
     return t.op(f"bitcast {_pair(t, t.const(0.0, 'float'), v)} to float", "float")
 

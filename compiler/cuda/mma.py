@@ -98,7 +98,16 @@ class Mma(Simt):
         super()._access(side)
 
     def _copies(self) -> bool:
-        return all(self._plain(side) and side.width == PIECE // self.size for side in (self.a, self.b))
+        each = PIECE // self.size
+        for side in (self.a, self.b):
+            op = side.values[0].op
+            if op is None or not self._plain(side):
+                return False
+            if self.facts.width(op, self.k if side.deep else side.dim) != each:
+                return False
+        # Copies stop at the end, wherever that is.
+        self.a.width = self.b.width = each
+        return True
 
     def _arrange(self) -> None:
         """Panels lie as memory does, whether they are copied or not."""
@@ -200,5 +209,5 @@ def _multiplies(target: Target, dtype: str, result: str) -> bool:
     if dtype in ("i8", "u8"):
         return target.bf16 and result == "i32"
     if dtype in dtypes.FLOAT8:
-        return target.sm >= 89 and result == "f32"
+        return target.float8 and result == "f32"
     return target.bf16 and dtype in ("f16", "bf16")

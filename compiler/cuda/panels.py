@@ -147,15 +147,21 @@ class Loader:
                     at = memory.at(t, at, t.bin("mul", stride, i64(count)))
             to = memory.at(t, base, place[0])
             if left is not None:
-                deep = t.bin("add", side.units[0][1], i64(up))
-                inside = t.bin("and", t.cmp("slt", i64(line), self.left), t.cmp("slt", deep, left))
-                count = t.select(inside, i32(piece), i32(0))
+                deep = t.bin("sub", left, t.bin("add", side.units[0][1], i64(up)))
+                across = t.bin("sub", self.left, i64(line))
+                along, other = (deep, across) if side.deep else (across, deep)
+                # Elements of the copy that are before the end.
+                count = t.select(t.cmp("sgt", other, i64(0)), along, i64(0))
             for first in range(0, side.width * size, piece):
                 here, there = memory.at(t, to, first), memory.at(t, at, first)
                 if left is None:
                     t.line(f"call void @{name}({here}, {there})")
                 else:
-                    t.line(f"call void @{name}.s({here}, {there}, {count})")
+                    nbytes = t.bin("sub", t.bin("mul", count, i64(size)), i64(first))
+                    nbytes = t.call(
+                        "llvm.smax.i64", "i64", [t.call("llvm.smin.i64", "i64", [nbytes, i64(piece)]), i64(0)]
+                    )
+                    t.line(f"call void @{name}.s({here}, {there}, {t.cast('trunc', nbytes, 'i32')})")
 
     # -- by way of registers ------------------------------------------------------------------------------------------
     def fetch(self, k: V, depth: V) -> None:

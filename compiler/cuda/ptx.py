@@ -6,6 +6,7 @@ import re
 import subprocess
 import tempfile
 import threading
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +31,8 @@ _SELECTED = re.compile(
 )
 _DECLARATION = re.compile(r"^declare [^@\n]*@([^\s(]+)\(", re.MULTILINE)
 _UNSELECTABLE = re.compile(r"\b(frem|fp128|x86_fp80|ppc_fp128|invoke|landingpad|va_arg)\b")
+#: Instructions on floats of 8 bits that a version of PTX brought.
+_LATER, _LATER_PTX = re.compile(r"(?:mma\.sync|cvt)\.[^;]*\.e[45]m[23]"), 84
 _RESOURCES = re.compile(r"Used (\d+) registers")
 _THREADS = re.compile(r"^\.reqntid .*$", re.MULTILINE)
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -105,6 +108,8 @@ def emit(text: str, target: Target) -> str:
     target : Target
         The architecture.
     """
+    if _LATER.search(text) and target.ptx < _LATER_PTX:
+        target = replace(target, ptx=_LATER_PTX)
     with _lock:
         module, machine = _optimised(text, target)
         return machine.emit_assembly(module)

@@ -68,6 +68,11 @@ class Target:
         return self.sm >= 80
 
     @property
+    def float8(self) -> bool:
+        """Whether it converts floats of 8 bits, and multiplies matrices of them."""
+        return self.sm >= 89
+
+    @property
     def clusters(self) -> bool:
         """Whether blocks of a cluster run at once and reach each other's shared memory."""
         return self.sm >= 90

@@ -91,14 +91,14 @@ def to_memory(t: Text, v: Register, dtype: str) -> Register:
 
 def round_to(t: Text, v: V, dtype: str) -> V:
     """A register whose value was computed in f32, rounded to a narrow dtype; of another dtype, itself."""
+    if dtype in t.rounding:
+        rounded = t.rounding[dtype](v)
+        t.unrounded[rounded.ref] = v
+        return rounded
     if dtype == "f16":
         return Lanes(t, v).cast("fptrunc", "half").cast("fpext", "float").v
     if dtype == "bf16":
         x = Lanes(t, v)
-        if t.round_bfloat is not None:
-            rounded = t.round_bfloat(v)
-            t.unrounded[rounded.ref] = v
-            return rounded
         bits = x.to_bits()
         nearest = bits + 0x7FFF + (bits.shr(16) & 1)
         # Rounding could carry a NaN's payload into an infinity: make it quiet instead.

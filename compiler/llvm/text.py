@@ -63,8 +63,8 @@ class Text:
         self.declarations: dict[str, str] = {}
         #: The block being written: what a phi names as the origin of a value computed here.
         self.block = "entry"
-        #: How the target rounds a float to a bfloat16 (which it gives as a float), if it has an instruction for that.
-        self.round_bfloat: Callable[[V], V] | None = None
+        #: How the target rounds a float to narrow dtypes (and gives it as a float) that it has an instruction for.
+        self.rounding: dict[str, Callable[[V], V]] = {}
         #: What values that it gave were before.
         self.unrounded: dict[str, V] = {}
         self._next = 0

@@ -106,7 +106,7 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
         for who, block in zip(threads, blocks):
             _copy(e, text, [int(x[who]) for x in operands], block)
         e.blocked[:] = False
-    elif text.startswith("st.shared.b32"):
+    elif text.startswith(("st.shared.b32", "st.shared.v")):
         # Barriers in shared memory order it, which the search for races does not see.
         words = np.stack([x[mask] for x in operands[1:]], 1)
         _, places = e._places(operands[0].astype(np.int64), "(3)", 4 * words.shape[1], mask)

@@ -539,6 +539,8 @@ class Emulator:
             return gpu_warps.any_of_group(self, self.typed(_split(asm[4])[0])[0], mask)
         if ".f64.f64" in rhs and (asm := _ASM.match(rhs)):
             return gpu_warps.multiply_doubles(asm[2], [self.typed(a)[0] for a in _split(asm[4])])
+        if "e4m3x2" in rhs and (asm := _ASM.match(rhs)):
+            return gpu_warps.converted(asm[2], [self.typed(a)[0] for a in _split(asm[4])])
         if "mma.sync" in rhs and (asm := _ASM.match(rhs)):
             return gpu_warps.multiply_fragments(asm[2], [self.typed(a)[0] for a in _split(asm[4])])
         if asm := _ASM.match(rhs):

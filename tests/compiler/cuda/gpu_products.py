@@ -243,6 +243,18 @@ CASES: dict[str, Callable[[], Case]] = {
         f"product {d} {t or 'plain'} {side}": lambda d=d, t=t, side=side: product(d, 144, 96, 144, side, t)
         for d, t, side in (("i8", "b", 64), ("u8", "b", 32), ("f8e4m3", "ab", 128), ("f8e5m2", "b", 128))
     },
+    **{
+        f"product {d} {t or 'plain'} {m}x{n}x{k} pitched": lambda d=d, t=t, m=m, n=n, k=k, s=s, p=p: product(
+            d, m, n, k, s, t, pad=p
+        )
+        for d, t, m, n, k, s, p in (
+            ("i8", "b", 61, 35, 333, 32, 3),
+            ("f8e4m3", "b", 77, 130, 141, 64, 3),
+            ("bf16", "b", 61, 35, 333, 32, 3),
+            ("f16", "", 60, 45, 77, 32, 3),
+            ("bf16", "a", 45, 45, 77, 16, 3),
+        )
+    },
     "product i8 ahead batched": lambda: product("i8", 144, 160, 96, 128, "b", batch=3),
     "product f8e4m3 ahead k 0": lambda: product("f8e4m3", 128, 128, 0, 128, "b"),
     "product bf16 ahead batched": lambda: product("bf16", 144, 160, 96, 128, batch=3),

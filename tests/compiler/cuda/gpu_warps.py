@@ -36,6 +36,15 @@ def _numbers(x: np.ndarray, kind: str) -> np.ndarray:
     return found.astype(np.int32 if kind in ("s8", "u8") else np.float32)
 
 
+def converted(text: str, args: list[np.ndarray]) -> np.ndarray:
+    """Two floats as e4m3s, or such ones as halves."""
+    kind = _TYPES["e4m3"]
+    if text.startswith("cvt.rn.f16x2.e4m3x2"):
+        return args[0].view(kind).astype(np.float16).view(np.int32)
+    high, low = (np.clip(x, -448, 448).astype(kind) for x in args)  # a NaN stays one
+    return np.stack([low, high], -1).view(np.int16)[:, 0]
+
+
 def multiply_fragments(text: str, args: list[np.ndarray]) -> list[np.ndarray]:
     """mma.m16n8: 16 rows of 32 bytes times 8 columns of 32 bytes, plus 16 by 8 sums."""
     shape = re.search(r"m16n8k(\d+)\.row\.col\.\w+\.(\w+)\.(\w+)\.", text)
@@ -58,10 +67,15 @@ def multiply_fragments(text: str, args: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def copied(e: Emulator, source: np.ndarray, width: int, nbytes: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """What cp.async copies: `width` words, of which the first `nbytes` (none or all) are read and the others zero."""
-    some = mask & (nbytes > 0)
+    """What cp.async copies: `width` words, of which the first `nbytes` bytes are read and the others zero."""
     words = np.zeros((e.count, width), np.int32)
-    words[some] = e._load(source, "ptr addrspace(1)", "i32", width, some)[some]
+    assert (source[mask & (nbytes > 0)] % (4 * width) == 0).all(), "a copy from an odd address"
+    whole = mask & (nbytes == 4 * width)
+    words[whole] = e._load(source, "ptr addrspace(1)", "i32", width, whole)[whole]
+    for count in np.unique(nbytes[mask & ~whole]).tolist():
+        if count > 0:
+            some = mask & (nbytes == count)
+            words.view(np.int8)[some, :count] = e._load(source, "ptr addrspace(1)", "i8", count, some)[some]
     return words
 
 
