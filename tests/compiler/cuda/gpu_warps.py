@@ -72,10 +72,9 @@ def copied(e: Emulator, source: np.ndarray, width: int, nbytes: np.ndarray, mask
     assert (source[mask & (nbytes > 0)] % (4 * width) == 0).all(), "a copy from an odd address"
     whole = mask & (nbytes == 4 * width)
     words[whole] = e._load(source, "ptr addrspace(1)", "i32", width, whole)[whole]
-    for count in np.unique(nbytes[mask & ~whole]).tolist():
-        if count > 0:
-            some = mask & (nbytes == count)
-            words.view(np.int8)[some, :count] = e._load(source, "ptr addrspace(1)", "i8", count, some)[some]
+    for k in range(4 * width):
+        some = mask & ~whole & (nbytes > k)
+        words.view(np.int8)[some, k] = e._load(source + k, "ptr addrspace(1)", "i8", 1, some)[some, 0]
     return words
 
 
