@@ -146,22 +146,27 @@ class Loader:
                 if count:
                     at = memory.at(t, at, t.bin("mul", stride, i64(count)))
             to = memory.at(t, base, place[0])
+            ends = None
             if left is not None:
                 deep = t.bin("sub", left, t.bin("add", side.units[0][1], i64(up)))
                 across = t.bin("sub", self.left, i64(line))
                 along, other = (deep, across) if side.deep else (across, deep)
-                # Elements of the copy that are before the end.
-                count = t.select(t.cmp("sgt", other, i64(0)), along, i64(0))
+                ends = t.select(t.cmp("sgt", other, i64(0)), along, i64(0))
             for first in range(0, side.width * size, piece):
                 here, there = memory.at(t, to, first), memory.at(t, at, first)
-                if left is None:
+                if ends is None:
                     t.line(f"call void @{name}({here}, {there})")
                 else:
-                    nbytes = t.bin("sub", t.bin("mul", count, i64(size)), i64(first))
-                    nbytes = t.call(
-                        "llvm.smax.i64", "i64", [t.call("llvm.smin.i64", "i64", [nbytes, i64(piece)]), i64(0)]
-                    )
-                    t.line(f"call void @{name}.s({here}, {there}, {t.cast('trunc', nbytes, 'i32')})")
+                    t.line(f"call void @{name}.s({here}, {there}, {self._bytes(ends, size, first)})")
+
+    def _bytes(self, ends: V, size: int, first: int) -> V:
+        """Bytes of a piece that begins at `first` which are before the end, `ends` elements on."""
+        t, piece = self.t, self.piece
+        if self.side.width == 1:
+            return t.select(t.cmp("sgt", ends, i64(0)), i32(piece), i32(0))
+        left = t.bin("sub", t.bin("mul", ends, i64(size)), i64(first))
+        left = t.call("llvm.smin.i64", "i64", [left, i64(piece)])
+        return t.cast("trunc", t.call("llvm.smax.i64", "i64", [left, i64(0)]), "i32")
 
     # -- by way of registers ------------------------------------------------------------------------------------------
     def fetch(self, k: V, depth: V) -> None:
