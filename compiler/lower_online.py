@@ -56,6 +56,11 @@ GPU_WIDE = 128
 _SCOPED = ("values", "coefficients", "position", "start", "wrapped", "terms")
 
 
+def gpu_block(features: int, columns: int) -> tuple[int, int]:
+    """Rows of a program on a GPU, and keys that it takes at a time."""
+    return GPU_ROWS, GPU_KEYS // 2 if max(features, columns) > GPU_WIDE else GPU_KEYS
+
+
 def lower_online(
     group: Group, name: str, policy: Policy, alignment: Callable[[Expr], int], origins: Origins | None = None
 ) -> Lowered:
@@ -140,11 +145,9 @@ class _Online(Lowering):
                 step(key, self.rows, self.features)
 
     def _choose_tiles(self) -> None:
+        rows, block = CPU_ROWS, min(CPU_KEYS, bucket(self.keys.size))
         if self.gpu:
-            wide = max(self.features.size, self.columns.size) > GPU_WIDE
-            rows, block = GPU_ROWS, GPU_KEYS // 2 if wide else GPU_KEYS
-        else:
-            rows, block = CPU_ROWS, min(CPU_KEYS, bucket(self.keys.size))
+            rows, block = gpu_block(self.features.size, self.columns.size)
         usual = {"rows": rows, "keys": block}
         axes = self.rows, self.features, self.keys, self.columns, *(self.parallel - {self.rows, self.columns})
         found = alternatives.online(self.group, axes, usual, self.policy.target, self.policy.choices)

@@ -139,7 +139,8 @@ class _Preparation:
             if made.op is E.VIEW and _is_permutation(made):
                 made = made.inputs[0]
             elif made.op in (E.VIEW, E.SCALAR, E.IOTA) or _pinned(made):
-                image[root] = made = _copy(made)
+                image[root] = made = _copied(made)
+                made = made.inputs[0] if made.op is E.VIEW else made
             made_roots.add(made)
         made_external = set()
         for node in external:
@@ -573,6 +574,15 @@ def _copy(node: Expr) -> Expr:
     return Expr(COPY, (node,), None, node.shape, node.dtype, 0)
 
 
+def _copied(node: Expr) -> Expr:
+    """Memory of its own, or a window of such: a reshape is one of what it reshapes, which kernels reach without it."""
+    if node.op is E.VIEW and node.attrs == (0, contiguous_strides(node.shape)) and node.inputs[0].op is E.VIEW:
+        base = node.inputs[0]
+        if base.size == node.size:
+            return Expr(E.VIEW, (_copy(base),), node.attrs, node.shape, node.dtype, 0)
+    return _copy(node)
+
+
 def _windowed(x: Expr) -> Expr:
     """A library call's operand as memory, or a window of computed memory."""
     if x.op is E.VIEW:
@@ -621,7 +631,7 @@ def _walkable(x: Expr, apart: bool = False) -> Expr:
             return axis in axes[:-2] and axis is not None and axis.size % atom.divisor == 0
         return isinstance(atom, Axis)
 
-    return x if all(steps(atom) for i in at for atom in i.terms) else _copy(x)
+    return x if all(steps(atom) for i in at for atom in i.terms) else _copied(x)
 
 
 def _pitched(x: Expr, pitch: int) -> Expr:

@@ -266,14 +266,14 @@ def tensors(batch: tuple[int, ...], n: int, m: int, d: int, e: int, dtype: Any =
     return [rng.standard_normal((*batch, *shape)).astype(F32).astype(dtype) for shape in ((n, d), (m, d), (m, e))]
 
 
-def check(function: Attention, *inputs: np.ndarray, kernels: int = 1) -> None:
+def check(function: Attention, *inputs: np.ndarray) -> None:
     """One kernel, whose values are those of NumPy in float64."""
     arrays = [xp.asarray(a) for a in inputs]
     xp.evaluate(*arrays)
     got = function(xp, *arrays)
     plan = xp.explain(got)
     if not ON_GPU:
-        assert len(plan.kernels) == kernels, str(plan)
+        assert len(plan.kernels) == 1, str(plan)
     with np.errstate(all="ignore"):
         want = function(np, *[a.astype(np.float64) if a.dtype.kind in "fV" else a for a in inputs])
     dtype = inputs[0].dtype
@@ -310,3 +310,252 @@ def test_spelling_of_other_types(name: str, dtype: Any) -> None:
 )  # fmt: skip
 def test_shapes(name: str, batch: tuple[int, ...], n: int, m: int, d: int, e: int) -> None:
     check(SPELLINGS[name], *tensors(batch, n, m, d, e))
+
+
+# -- what the arrays may be like --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize("way", ["reshaped", "axis", "repeat"])
+def test_grouped_heads(way: str, group: int) -> None:
+    def attention(xp, q, k, v):
+        b, h, n, d = q.shape
+        if way == "axis":
+            q = xp.reshape(q, (b, h // group, group, n, d))
+            return xp.reshape(causal(xp, q, k[:, :, None], v[:, :, None]), (b, h, n, v.shape[-1]))
+        if way == "repeat":
+            spread = lambda x: xp.repeat(x, group, axis=1)
+        else:
+            spread = lambda x: xp.reshape(
+                xp.broadcast_to(x[:, :, None], (b, h // group, group, *x.shape[2:])), (b, h, *x.shape[2:])
+            )
+        return causal(xp, q, spread(k), spread(v))
+
+    q, _, _ = tensors((2, 6), 65, 70, 32, 40)
+    _, k, v = tensors((2, 6 // group), 65, 70, 32, 40)
+    check(attention, q, k, v)
+
+
+def heads_inside(xp: Any, q: Any, k: Any, v: Any) -> Any:
+    q, k, v = (xp.transpose(x, (0, 2, 1, 3)) for x in (q, k, v))
+    return xp.transpose(plain(xp, q, k, v), (0, 2, 1, 3))
+
+
+def heads_inside_einsum(xp: Any, q: Any, k: Any, v: Any) -> Any:
+    s = xp.einsum("bnhd,bmhd->bhnm", q, k) * 0.25
+    return xp.einsum("bhnm,bmhe->bnhe", softmax(xp, s), v)
+
+
+def heads_inside_joined(xp: Any, q: Any, k: Any, v: Any) -> Any:
+    q, k, v = (xp.moveaxis(x, 2, 1) for x in (q, k, v))
+    o = xp.moveaxis(causal(xp, q, k, v), 1, 2)
+    return xp.reshape(o, (*o.shape[:2], -1))
+
+
+@pytest.mark.parametrize("function", [heads_inside, heads_inside_einsum, heads_inside_joined])
+def test_layouts(function: Attention) -> None:
+    rng = np.random.default_rng(0)
+    check(function, *[rng.standard_normal((2, n, 3, d)).astype(F32) for n, d in ((70, 24), (90, 24), (90, 40))])
+
+
+@pytest.mark.parametrize("shape", [(70, 90), (1, 90), (70, 1), (3, 1, 90), (2, 3, 70, 90), (2, 1, 1, 90), ()])
+def test_masks_of_any_shape(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    bias = rng.standard_normal(shape).astype(F32)
+    q, k, v = tensors((2, 3), 70, 90, 24, 32)
+    check(lambda xp, q, k, v, b: softmax(xp, scores(xp, q, k) + b) @ v, q, k, v, bias)
+    check(lambda xp, q, k, v, b: softmax(xp, xp.where(b > 0, scores(xp, q, k), -1e30)) @ v, q, k, v, bias)
+
+
+def test_windows_of_memory() -> None:
+    q, k, v = tensors((4,), 140, 180, 48, 64)
+    check(lambda xp, q, k, v: plain(xp, q[1:3, ::-2, 3:35], k[:2, 7:, 32:0:-1], v[1:3, :-7, 1::2]), q, k, v)
+
+
+def test_one_array_three_times() -> None:
+    x = tensors((2,), 100, 1, 32, 1)[0]
+    check(lambda xp, x: causal(xp, x, x, x), x)
+
+
+def test_computed_operands() -> None:
+    x, w, _ = tensors((), 96, 32, 32, 1)
+
+    def attention(xp, x, w):
+        q, k, v = x @ w, x @ (w + 1), xp.tanh(x @ w)
+        return plain(xp, q, k, v) + x
+
+    arrays = [xp.asarray(a) for a in (x, w)]
+    got = attention(xp, *arrays)
+    np.testing.assert_allclose(host(got), attention(np, x.astype(float), w.astype(float)), 0, 1e-4)
+
+
+def test_written_in_place() -> None:
+    q, k, v = tensors((2,), 100, 100, 32, 32)
+    a = [xp.asarray(x) for x in (q, k, v)]
+    out = xp.zeros((4, 100, 32), dtype=F32)
+    xp.evaluate(out, *a)
+    out[1:3] = causal(xp, *a)
+    want = np.zeros((4, 100, 32))
+    want[1:3] = causal(np, q.astype(float), k.astype(float), v.astype(float))
+    np.testing.assert_allclose(host(out), want, 0, 1e-5)
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+def same_as_numpy(function: Attention, *inputs: np.ndarray) -> None:
+    """Finite where NumPy's values are, and NaN where they are."""
+    got = host(function(xp, *[xp.asarray(a) for a in inputs]))
+    with np.errstate(all="ignore"):
+        want = function(np, *inputs)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    finite = np.isfinite(want)
+    np.testing.assert_allclose(got[finite], want[finite], 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["plain", "late_division", "log_sum_exp", "without_the_maximum", "without_the_sum"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30, -1e30, 1e-40])
+@pytest.mark.parametrize("place", ["q", "k", "v"])
+def test_special_values(name: str, value: float, place: str) -> None:
+    q, k, v = tensors((), 70, 150, 16, 16)
+    {"q": q, "k": k, "v": v}[place][40, 3] = value
+    same_as_numpy(SPELLINGS[name], q, k, v)
+
+
+@pytest.mark.parametrize("name", ["plain", "without_the_maximum", "log_softmax", "safe_maximum"])
+@pytest.mark.parametrize("scale", [1e-20, 30.0, 1e3, 1e18])
+def test_large_scores(name: str, scale: float) -> None:
+    q, k, v = tensors((), 70, 150, 16, 16)
+    q = q * F32(scale)
+    with np.errstate(all="ignore"):
+        want = SPELLINGS[name](np, q, k, v)
+    got = host(SPELLINGS[name](xp, *map(xp.asarray, (q, k, v))))
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    exact = np.where(np.isnan(want), 0, got - want)
+    assert np.abs(exact).max() < 1e-3
+
+
+@pytest.mark.parametrize("name", ["where", "added", "late", "kept"])
+def test_rows_without_keys(name: str) -> None:
+    def attention(xp, q, k, v):
+        i, j = positions(xp, q, k)
+        s = scores(xp, q, k)
+        if name == "added":
+            s = s + xp.where(j <= i - 70, 0.0, -np.inf).astype(q.dtype)
+        else:
+            s = xp.where(j <= i - 70, s, -np.inf)
+        top = xp.max(s, axis=-1, keepdims=True)
+        if name == "kept":
+            top = xp.where(xp.isfinite(top), top, 0)
+        e = xp.exp(s - top)
+        total = xp.sum(e, axis=-1, keepdims=True)
+        if name == "kept":
+            return (e @ v) / xp.where(total == 0, 1, total)
+        return (e @ v) / total if name == "late" else (e / total) @ v
+
+    q, k, v = tensors((), 150, 150, 16, 16)
+    same_as_numpy(attention, q, k, v)
+    plan = xp.explain(attention(xp, *map(xp.asarray, (q, k, v))))
+    assert ON_GPU or len(plan.kernels) == 1, str(plan)
+
+
+def test_repeatable() -> None:
+    a = [xp.asarray(x) for x in tensors((3,), 200, 300, 64, 64)]
+    first = host(causal(xp, *a))
+    for _ in range(3):
+        np.testing.assert_array_equal(first, host(causal(xp, *a)))
+
+
+# -- what is not one kernel -------------------------------------------------------------------------------------------
+def check_apart(function: Attention, why: str, *inputs: np.ndarray) -> None:
+    """More than one kernel, which says why, and NumPy's values."""
+    results = function(xp, *[xp.asarray(a) for a in inputs])
+    plan = xp.explain(*results)
+    assert ON_GPU or (len(plan.kernels) > 1 and why in str(plan)), str(plan)
+    for got, want in zip(results, function(np, *[a.astype(float) for a in inputs]), strict=True):
+        np.testing.assert_allclose(host(got), want, 1e-4, 1e-4)
+
+
+def with_weights(xp: Any, q: Any, k: Any, v: Any) -> list[Any]:
+    p = softmax(xp, scores(xp, q, k))
+    return [p @ v, p]
+
+
+def with_scores(xp: Any, q: Any, k: Any, v: Any) -> list[Any]:
+    s = scores(xp, q, k)
+    return [softmax(xp, s) @ v, s]
+
+
+def with_sums(xp: Any, q: Any, k: Any, v: Any) -> list[Any]:
+    s = scores(xp, q, k)
+    top = xp.max(s, axis=-1, keepdims=True)
+    total = xp.sum(xp.exp(s - top), axis=-1, keepdims=True)
+    return [(xp.exp(s - top) / total) @ v, top + xp.log(total)]
+
+
+def weights_reduced(xp: Any, q: Any, k: Any, v: Any) -> list[Any]:
+    p = softmax(xp, scores(xp, q, k))
+    return [p @ v, p.sum(0)]
+
+
+@pytest.mark.parametrize("function", [with_weights, with_scores, with_sums, weights_reduced])
+def test_what_is_asked_for_is_computed_apart(function: Attention) -> None:
+    check_apart(function, "not one walk with the product behind it", *tensors((), 100, 120, 32, 32))
+
+
+def by_columns(xp: Any, q: Any, k: Any, v: Any) -> list[Any]:
+    s = scores(xp, q, k)
+    e = xp.exp(s - xp.max(s, axis=-2, keepdims=True))
+    return [(e / xp.sum(e, axis=-2, keepdims=True)) @ v]
+
+
+def squared(xp: Any, q: Any, k: Any, v: Any) -> list[Any]:
+    s = scores(xp, q, k)
+    e = xp.exp(s - xp.max(s, axis=-1, keepdims=True))
+    return [((e / xp.sum(e, axis=-1, keepdims=True)) ** 2) @ v]
+
+
+def centred(xp: Any, q: Any, k: Any, v: Any) -> list[Any]:
+    s = scores(xp, q, k)
+    return [(s - xp.mean(s, axis=-1, keepdims=True)) @ v]
+
+
+def of_other_scores(xp: Any, q: Any, k: Any, v: Any) -> list[Any]:
+    s = scores(xp, q, k)
+    e = xp.exp(s - xp.max(s, axis=-1, keepdims=True))
+    return [(e / xp.sum(xp.exp(s), axis=-1, keepdims=True)) @ v]
+
+
+def twice(xp: Any, q: Any, k: Any, v: Any) -> list[Any]:
+    return [softmax(xp, softmax(xp, scores(xp, q, k))) @ v]
+
+
+@pytest.mark.parametrize("function", [by_columns, squared, centred, of_other_scores, twice])
+def test_what_is_no_walk_over_keys(function: Attention) -> None:
+    inputs = tensors((), 100, 100, 32, 32)
+    (got,) = function(xp, *[xp.asarray(a) for a in inputs])
+    (want,) = function(np, *[a.astype(float) for a in inputs])
+    np.testing.assert_allclose(host(got), want, 1e-4, 1e-4)
+
+
+def test_held_weights_are_computed_when_asked_for() -> None:
+    inputs = tensors((), 100, 120, 32, 32)
+    q, k, v = (xp.asarray(a) for a in inputs)
+    p = softmax(xp, scores(xp, q, k))
+    out = p @ v
+    assert ON_GPU or len(xp.explain(out).kernels) == 1
+    xp.evaluate(out)
+    want = softmax(np, scores(np, *inputs[:2]).astype(float))
+    np.testing.assert_allclose(host(p), want, 1e-4, 1e-6)
+    np.testing.assert_allclose(host(out), want @ inputs[2], 1e-4, 1e-5)
+
+
+def test_memory() -> None:
+    """No array of queries by keys."""
+    plan = xp.explain(causal(xp, *[xp.asarray(a) for a in tensors((2,), 2048, 2048, 16, 16)]))
+    assert ON_GPU or plan.kernels[0].bytes == 4 * 2 * 2048 * 16 * 4
+
+
+def test_attention_and_projection() -> None:
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(shape).astype(F32) for shape in ((2, 70, 3, 16),) * 3 + ((48, 40),)]
+    out = lambda xp, q, k, v, w: heads_inside_joined(xp, q, k, v) @ w
+    got = out(xp, *map(xp.asarray, inputs))
+    assert ON_GPU or len(xp.explain(got).kernels) == 2
+    np.testing.assert_allclose(host(got), out(np, *[a.astype(float) for a in inputs]), 1e-4, 1e-4)
