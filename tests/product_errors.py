@@ -185,7 +185,9 @@ def bound(kind: Kind, depth: int) -> float:
 
     Each of the sums' roundings is random and at most `adding` of a partial sum, which is of the size that errors are
     measured by: their squares add up to less than depth * adding**2 (N. J. Higham and T. Mary, A New Approach to
-    Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41, 2019).  What tensor cores cut off has one sign.
+    Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41, 2019).  What tensor cores cut off has the sum's sign
+    (M. Fasi, N. J. Higham, M. Mikaitis and S. Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Comput. Sci. 7,
+    2021).
     """
     return kind.rounding + (2 * depth if kind.cut_off else depth**0.5) * kind.adding
 

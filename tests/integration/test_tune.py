@@ -149,7 +149,8 @@ def test_products_on_a_gpu(dtype: str) -> None:
     tuning = ba.tune(product, a, b)
     (decision,) = tuning.decisions
     tiles = {(c.choice["d0"], c.choice["d2"]) for c in decision.candidates}
-    assert {(64, 64), (32, 32), (16, 16)} <= tiles
+    assert len(tiles) > 1
+    assert (64, 64) in tiles
     result = product(a, b)
     assert ba.explain(result).kernels[0].tuned
     check(result, a, b, 1e-2)
