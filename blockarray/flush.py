@@ -23,7 +23,7 @@ from .runtime import threads
 from .runtime.config import config
 from .runtime.device import CPU, CudaDevice, Device, default_device
 from .runtime.memory import Buffer, allocate
-from .tuned import Table
+from .tuned import table
 
 #: Plans by graph key; the oldest leave when there are too many.
 _plans: dict[tuple[Any, ...], Ready] = {}
@@ -47,7 +47,7 @@ _ALIGNMENT = 16
 @cache
 def policy(device: Device) -> Policy:
     """What a device wants of a plan."""
-    choices = Table(device)
+    choices = table(device)
     if isinstance(device, CudaDevice):
         return replace(gpu_policy(device.multiprocessors, device.capability), choices=choices)
     count = threads.num_threads()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import blockarray as ba
-from blockarray import flush, kernels
+from blockarray import flush, kernels, tuned
 from blockarray.compiler import alternatives, prepare
 from blockarray.compiling import compile_ahead
 from blockarray.runtime.config import config
@@ -23,6 +23,12 @@ pytestmark = needs_lazy
 MODULE = sys.modules["blockarray.tune"]
 
 
+def _forget() -> None:
+    flush.policy.cache_clear()
+    tuned.named.cache_clear()
+    flush.forget_plans()
+
+
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Few candidates, and no choices that other tests would see."""
@@ -32,11 +38,9 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(MODULE, "_LEAST", 1)
     monkeypatch.setattr(MODULE, "_MOST", 1)
     monkeypatch.setattr(config, "cache_dir", tmp_path)
-    flush.policy.cache_clear()
-    flush.forget_plans()
+    _forget()
     yield
-    flush.policy.cache_clear()
-    flush.forget_plans()
+    _forget()
 
 
 @pytest.fixture
