@@ -143,6 +143,11 @@ class Codegen:
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Code:
         self._parameters()
+        # What is queued next may begin as processors fall idle, and so has this: here it meets memory.
+        waits = self.target.sm >= 90 and self.goes_on is None
+        if waits:
+            for what in ("launch_dependents", "wait"):
+                self.t.line(f'call void asm sideeffect "griddepcontrol.{what};", "~{{memory}}"() convergent nounwind')
         program = grid.threads(self)
         if self.ahead.areas:
             grid.walk(self, program)
@@ -163,7 +168,7 @@ class Codegen:
             return Code(text, threads, self.shared, lookback.workspace(self.goes_on), workspace_zeroed=True)
         resident = blocks if self.ahead.areas else 0
         shared, programs = self.ahead.nbytes + self.shared, scatter.PROGRAMS if self.serial else None
-        return Code(text, threads, shared, programs=programs, cluster=cluster, resident=resident)
+        return Code(text, threads, shared, programs=programs, cluster=cluster, resident=resident, waits=waits)
 
     def _parameters(self) -> None:
         """Bind the parameters: each is a slot of 8 bytes, a complex scalar two."""

@@ -2,8 +2,9 @@
 
 A warp has sixteen rows of a tile, and takes them along by blocks of columns.  What the copy engine can store goes to
 boxes in shared memory, from where it is stored while the next blocks and the next tile are computed; the warps do not
-wait for each other.  A matrix that is read where the result is written is brought into those boxes beforehand.  Other
-memory is accessed in predicated instructions, those of a block loaded while the block before it is computed.
+wait for each other.  A matrix that is read where the result is written is brought into those boxes beforehand.  Rows
+that begin anywhere are stored from boxes, too, by the warp (rows.py).  Other memory is accessed in predicated
+instructions, those of a block loaded while the block before it is computed.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from ..llvm.convert import Register, round_to
 from ..llvm.text import V
 from . import memory, tensor_maps
 from .elements import Where, slice_of
-from .layout import view
+from .layout import is_const, view
 from .memory import i32, i64, join
+from .rows import Box
 from .tensor_maps import TensorMap
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class Output:
 
     op: ir.Op
     map: TensorMap | None
-    #: Boxes that a block takes.
+    #: Boxes that a block takes; without a map, the warp stores them.
     boxes: int = 0
 
     @property
@@ -87,7 +89,7 @@ class Epilogue:
         size = dtypes.SIZE[dtype]
         found = tensor_maps.find(gemm.kernel, gemm.facts, op, (ROW // size, HIGH))
         if found is None or found.inner != gemm.n:
-            return Output(op, None)
+            return Output(op, None, int(size == 2 and is_const(view(op)[2][1], 1)))
         return Output(op, found, size * BLOCK // ROW)
 
     def _direct(self, op: ir.Op) -> bool:
@@ -103,7 +105,7 @@ class Epilogue:
     def _in_place(self) -> tuple[ir.Op | None, TensorMap | None]:
         """A matrix that the copy engine brings to where the result will be, and how."""
         gemm = self.gemm
-        if self.each == 1 and self.turns == self.blocks:
+        if self.each == 1 and self.turns == self.blocks and all(o.map is not None for o in self.outputs):
             for op in self.loads:
                 if len(op.result.type.extents) == 2 and op.result.type.dtype in ("f16", "bf16"):
                     found = tensor_maps.find(gemm.kernel, gemm.facts, op, (BLOCK, HIGH))
@@ -129,8 +131,9 @@ class Epilogue:
         self.barrier = t.bin("add", gemm.base, t.bin("add", t.bin("shl", warp, i32(3)), i32(barriers)))
         self.parity = t.cell("i32")
         t.set(self.parity, i32(0))
-        start = t.bin("add", gemm.base, i32(offset))
-        self.here = t.bin("add", start, t.bin("mul", warp, i32(self.turns * self.each * BOX)))
+        before = t.bin("add", t.bin("mul", warp, i32(self.turns * self.each * BOX)), i32(offset))
+        self.here = t.bin("add", gemm.base, before)
+        self.box = Box(t, lane, before)
         low = t.bin("and", lane, i32(7))
         place = lambda row, piece: t.bin(
             "add", t.bin("add", self.here, t.bin("mul", row, i32(ROW))), t.bin("shl", t.bin("xor", piece, low), i32(4))
@@ -338,14 +341,13 @@ class Epilogue:
                     for number, output in enumerate(self.outputs):
                         value = output.op.operands[0]
                         values = [e(value, w if value.type.extents else None) for w in wheres]
-                        if output.map is None:
+                        if not output.boxes:
                             self._store(output, values, wheres, row, pair)
                         else:
                             words[number] += self._packed(values, output.dtype)
-            box = block % self.turns * self.each if self.each else 0
-            for number, output in enumerate(self.outputs):
-                self._stage(output, words[number], box, q)
-                box += output.boxes
+            if self.each:
+                for number, (output, box) in enumerate(self._boxes(block)):
+                    self._stage(output, words[number], box, q)
 
     def _add_up(self, op: ir.Op, row: int, column: int, where: Where) -> None:
         """Take an element into what its row is reduced to."""
@@ -438,14 +440,36 @@ class Epilogue:
         gemm._act("fence.proxy.async.shared::cta;")
         self._together()
         with t.if_(self.first):
-            box = block % self.turns * self.each
-            for output in self.outputs:
-                for part in range(output.boxes):
+            for output, box in self._boxes(block):
+                for part in range(output.boxes if output.map is not None else 0):
                     assert output.map is not None
-                    source = t.bin("add", self.here, i32(box * BOX))
+                    source = t.bin("add", self.here, i32((box + part) * BOX))
                     gemm._send(gemm.names[output.map], source, self._box(output.map, block, part))
-                    box += 1
             gemm._act("cp.async.bulk.commit_group;")
+        for output, box in self._boxes(block):
+            if output.boxes and output.map is None:
+                self._send_rows(output.op, block, box)
+
+    def _boxes(self, block: int) -> list[tuple[Output, int]]:
+        """The outputs, and the first of the boxes of each."""
+        first, found = block % self.turns * self.each, []
+        for output in self.outputs:
+            found.append((output, first))
+            first += output.boxes
+        return found
+
+    def _send_rows(self, op: ir.Op, block: int, box: int) -> None:
+        """Store a block of rows that the copy engine cannot store."""
+        gemm = self.gemm
+        t, e = gemm.t, gemm.e
+        _, _, strides, _ = view(op)
+        above, before = t.cast("zext", self.above, "i64"), i64(block * BLOCK)
+        start = e.address(op, {gemm.m: above, gemm.n: before})
+        rows, columns = (
+            t.cast("trunc", t.bin("sub", gemm._extent(d), first), "i32")
+            for d, first in ((gemm.m, above), (gemm.n, before))
+        )
+        self.box.store(start, t.bin("shl", e.integer(strides[0]), i64(1)), rows, columns, box * BOX)
 
 
 class Direct:

@@ -17,6 +17,8 @@ MAX_BLOCKS = (1 << 31) - 1
 #: Dynamic shared memory that a kernel may use without asking.
 _SHARED = 48 << 10
 _LOG = 16 << 10
+#: Sizes of grids by which a function remembers how it is launched.
+_CONFIGS = 64
 
 
 class Function:
@@ -111,6 +113,8 @@ class Function:
             attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
             attribute.value.programmaticStreamSerializationAllowed = 1
             config.attrs, config.numAttrs = [attribute], 1
+            if len(self._configs) >= _CONFIGS:
+                self._configs.clear()
             self._configs[context.index, blocks] = config
         return config
 

@@ -113,7 +113,11 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
         e.shared.reshape(-1)[places] = words.view(np.uint8)
     elif text.startswith("stmatrix"):
         _store_fragments(e, operands[0], operands[1:], mask)
-    elif not text.startswith(("bar.warp", "fence.mbarrier", "fence.proxy.async", "cp.async.bulk", "griddep")):
+    elif text.startswith("bar.warp"):
+        warps = mask.reshape(-1, 32)
+        assert (warps.all(1) | ~warps.any(1)).all(), "a barrier that not all of a warp reach"
+        e.epoch[np.unique(blocks) // e.cluster] += 1
+    elif not text.startswith(("fence.mbarrier", "fence.proxy.async", "cp.async.bulk", "griddep")):
         return False
     return True
 

@@ -668,6 +668,12 @@ def _upper(x: np.ndarray) -> np.ndarray:
     return (x.view(np.int64) & -(1 << 32)).view(np.float64)
 
 
+def _fshr(high: np.ndarray, low: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """The low word of two, shifted to the right."""
+    both = high.view(np.uint32).astype(np.uint64) << np.uint64(32) | low.view(np.uint32)
+    return (both >> (count.view(np.uint32) & np.uint32(31))).astype(np.uint32).view(np.int32)
+
+
 def _ctlz(x: np.ndarray, _: Any) -> np.ndarray:
     bits = 8 * x.itemsize
     found = np.full(x.shape, bits, x.dtype)
@@ -682,7 +688,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "minnum": np.fmin, "floor": np.floor, "ceil": np.ceil, "rint": np.rint,
     "roundeven": np.rint, "trunc": np.trunc, "copysign": np.copysign, "fma": _fma, "abs": lambda a, _: np.abs(a),
     "rcp": lambda x: _upper(1 / x), "rsqrt": lambda x: _upper(1 / np.sqrt(x)),
-    "ctpop": np.bitwise_count, "ctlz": _ctlz, "ex2": np.exp2, "div": np.divide, "tanh": np.tanh,
+    "fshr": _fshr, "ctpop": np.bitwise_count, "ctlz": _ctlz, "ex2": np.exp2, "div": np.divide, "tanh": np.tanh,
 }  # fmt: skip
 #: NVIDIA's library.
 _LIBRARY: dict[str, Callable[..., Any]] = {

@@ -227,6 +227,16 @@ CASES: dict[str, Callable[[], Case]] = {
             ("f16", "", (128, 128, 64), 128, 128, 4),
         )
     },
+    **{
+        f"product {d} rows {m}x{n}": lambda d=d, m=m, n=n, broad=broad: product(d, m, n, 80, 128, "b", broad=broad)
+        for d, m, n, broad in (
+            ("bf16", 144, 141, 128),
+            ("f16", 130, 203, 64),
+            ("bf16", 128, 67, 64),
+            ("f16", 272, 319, 256),
+            ("bf16", 17, 66, 64),
+        )
+    },
     "product bf16 parts batched": lambda: product("bf16", 32, 144, 208, 16, batch=3, broad=128, parts=2),
     **{
         f"product {d} ahead {m} {broad}": lambda d=d, m=m, n=n, k=k, broad=broad: product(
