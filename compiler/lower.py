@@ -439,12 +439,12 @@ class Lowering:
         return self.b.param(name, I64)
 
     def _mark(self, param: Value, value: int, pair: int = 2) -> None:
-        """Tell the code of a GPU that a parameter is a multiple of 16, if it is (and, of a product, not negative).
+        """Tell the code of a GPU that a parameter is a multiple of 16, if it is (and, of a product, no outlier).
 
         Of windows, whose rows are rarely both read and written at such multiples, also that it is one of two elements.
         """
         if self.gpu and param.op is None:
-            if value % 16 == 0 and (value >= 0 or self.contraction is None):
+            if value % 16 == 0 and (0 <= value < FAR_APART or self.contraction is None):
                 self.multiples.append(param.name)
             elif value % pair == 0 and self.shifts:
                 self.even.append(param.name)
@@ -728,6 +728,8 @@ def _reduction(node: Expr) -> Op:
     return node.attrs[0] if node.op is PARTIAL else node.op
 
 
+#: Strides of a product's operands that are too large for a tensor map, in elements.
+FAR_APART = 1 << 36
 #: Positions that windows of the same memory are shifted by at most along an axis, and elements of rows that are long.
 FAR = 8
 LONG = 256

@@ -29,6 +29,8 @@ SMALL_PRODUCT = 1 << 12
 WIDE_PRODUCT = 512
 #: Sides from which operands of 8 bits are copied so that they lie along k.
 UPRIGHT_PRODUCT = 64
+#: How many times larger the other operand is where copying a small one costs little, and its least elements.
+COPIED, LEAST_COPIED = 16, 1 << 20
 #: Rows and columns of the least tile that tensor cores are kept busy with, elements of k in a step, and of the shortest
 #: part of k that is worth adding up.
 TENSOR_TILE, TENSOR_STEP, LEAST_PART = (128, 64), 64, 512
@@ -307,8 +309,12 @@ class _Preparation:
             return self._product_in_parts(node, a, b, parts) if parts > 1 else _with_inputs(node, (a, b))
         a, b = _walkable(a), _walkable(b)
         if self.policy.pitch and dtypes.name(node.dtype) in _NARROW:
+            pitch = self.policy.pitch // a.dtype.itemsize
+            few = min(a.size, b.size) * COPIED <= max(a.size, b.size) >= LEAST_COPIED
             if min(m, n, k) >= WIDE_PRODUCT:
-                a, b = (_pitched(x, self.policy.pitch // x.dtype.itemsize) for x in (a, b))
+                a, b = (_pitched(x, pitch) for x in (a, b))
+            elif few and _in_boxes(a if a.size > b.size else b):
+                a, b = (_pitched(x, pitch) if x.size < y.size else x for x, y in ((a, b), (b, a)))
             parts = self._parts(node, k, self.policy.cluster if _in_boxes(a) and _in_boxes(b) else 1)
             if parts > 1:
                 return self._product_in_parts(node, a, b, parts)
