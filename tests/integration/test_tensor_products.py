@@ -32,3 +32,49 @@ def test_products_in_parts_of_k(monkeypatch):
     result = np.asarray(ba.tanh(ba.asarray(a) @ ba.asarray(b) * 0.1))
     wanted = np.tanh(a.astype(float) @ b.astype(float) * 0.1)
     np.testing.assert_allclose(result.astype(float), wanted, rtol=0.01, atol=0.005)
+
+
+SIZES = (1, 15, 17, 63, 65, 127, 129)
+#: Batches of the operands.
+BATCHES = (((), ()), ((2,), (2,)), ((3,), ()), ((2, 1), (3,)))
+
+
+def _operand(rng, batch, rows, columns, dtype, transposed, strided):
+    """A stack of matrices, which may lie transposed or with a gap behind each, and its elements as float64."""
+    shape = (*batch, columns, rows) if transposed else (*batch, rows, columns)
+    if strided:
+        shape = (*shape[:-2], shape[-2] + 1, shape[-1])
+    x = ba.astype(ba.asarray(rng.standard_normal(shape, np.float32)), getattr(ba, dtype))
+    ba.evaluate(x)
+    values = np.asarray(ba.astype(x, ba.float64))
+    if strided:
+        x, values = x[..., :-1, :], values[..., :-1, :]
+    return (ba.matrix_transpose(x), values.swapaxes(-1, -2)) if transposed else (x, values)
+
+
+@pytest.mark.parametrize("m", SIZES)
+@pytest.mark.parametrize("n", SIZES)
+def test_products_of_any_size(m, n):
+    rng = np.random.default_rng(m * 1000 + n)
+    which = SIZES.index(m) * len(SIZES) + SIZES.index(n)
+    k = SIZES[which * 3 % len(SIZES)]
+    dtype = ("float16", "bfloat16")[which % 2]
+    (first, second), transposed = BATCHES[which % 5 % 4], which // 2 % 4
+    x, a = _operand(rng, first, m, k, dtype, transposed & 1, which % 3 == 0)
+    y, b = _operand(rng, second, k, n, dtype, transposed & 2, which % 3 == 1)
+    result = np.asarray(ba.astype(x @ y, ba.float64))
+    np.testing.assert_allclose(result, a @ b, rtol=0.01, atol=0.01 * k**0.5)
+
+
+FEW = [(16, 144, 2048), (7, 272, 1040), (272, 9, 1040), (112, 128, 4096), (1, 64, 512)]
+
+
+@pytest.mark.parametrize(("m", "n", "k"), FEW)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_products_of_few_tiles(m, n, k, dtype):
+    rng = np.random.default_rng(k)
+    x, a = _operand(rng, (), m, k, dtype, m == 7, False)
+    y, b = _operand(rng, (), k, n, dtype, n > 144, False)
+    z, c = _operand(rng, (), 1, n, dtype, False, False)
+    result = np.asarray(ba.astype(ba.maximum(x @ y + z, 0), ba.float64))
+    np.testing.assert_allclose(result, np.maximum(a @ b + c, 0), rtol=0.02, atol=0.02 * k**0.5)
