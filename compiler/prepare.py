@@ -19,6 +19,7 @@ from .expr import Expr, contiguous_strides
 from .fusion import COPY, PARTIAL, TRIPLES, WRITES, Policy, strip_views
 from .index import Axis, Index, Quotient, Remainder
 from .ops import TABLE, Op
+from .schedule import GPU_BYTES, GPU_WIDE_PRODUCT, product_cost
 
 #: A node without elements.
 EMPTY = E.structural("empty", 0, "No elements, or memory that was not written yet.")
@@ -34,7 +35,8 @@ COPIED, LEAST_COPIED = 16, 1 << 20
 #: Rows and columns of the least tile that tensor cores are kept busy with, elements of k in a step, and of the shortest
 #: part of k that is worth adding up.
 TENSOR_TILE, TENSOR_STEP, LEAST_PART = (128, 64), 64, 512
-#: Parts of k that a tuner tries.
+#: Parts of k, and the time of a kernel that adds them up, relative to that of beginning and ending a tile.
+ADDING = 1.5
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 #: Sides of a product of float32 from which it is worth splitting its operands in parts.
 TRIPLES_SIDE = 128
@@ -385,13 +387,20 @@ class _Preparation:
         """
         *batch, m, n = node.shape
         tiles = prod(batch) * -(-m // TENSOR_TILE[0]) * -(-n // TENSOR_TILE[1])
+        processors = self.policy.processors
         fits = lambda parts: parts <= 1 or (not k % (parts * TENSOR_STEP) and k // parts >= LEAST_PART)
-        if tiles > self.policy.processors:
+        if tiles > processors:
             return 1
-        most = max(1, self.policy.processors // (tiles * cluster))
-        usual = {"parts": next(parts for parts in range(most, 0, -1) if fits(parts))}
+
+        def cost(parts: int) -> float:
+            count = prod(batch) * parts
+            found, *_ = product_cost(GPU_WIDE_PRODUCT, (m, n), k // parts, count, processors, cluster)
+            # What is added up is written and read again, in four bytes an element.
+            return found + (parts > 1) * (ADDING + 8 * m * n * count / (GPU_BYTES * processors))
+
+        usual = {"parts": min((parts for parts in PARTS if fits(parts)), key=cost)}
         key = f"{self.policy.target}: parts of {node.dtype} {'x'.join(map(size_class, (*node.shape, k)))}"
-        others = lambda: [{"parts": p} for p in PARTS if p * tiles <= 2 * self.policy.processors and fits(p)]
+        others = lambda: [{"parts": p} for p in PARTS if p * tiles <= 2 * processors and fits(p)]
         chosen = self.policy.choices.choose(key, usual, others)["parts"]
         return chosen if fits(chosen) else usual["parts"]
 
@@ -411,15 +420,25 @@ class _Preparation:
     def _sum_of_products(self, node: Expr, a: Expr, b: Expr, shape: E.Shape) -> Expr:
         """(..., M, N, K) products, summed over K."""
         wide = dtypes.NUMPY["f32"] if dtypes.name(node.dtype) in dtypes.NARROW else node.dtype
+        *batch, m, n, k = shape
+        down = self.policy.target == "cuda" and _goes_down(a, b, m, n)
         a, b = _cast(a, wide), _cast(b, wide)
         *lead, sm, sk = contiguous_strides(a.shape)
-        a = Expr(E.VIEW, (a,), (0, (*lead, sm, 0, sk)), shape, wide, 0)
-        *lead, sk, sn = contiguous_strides(b.shape)
-        b = Expr(E.VIEW, (b,), (0, (*lead, 0, sn, sk)), shape, wide, 0)
+        *behind, sl, sn = contiguous_strides(b.shape)
+        strides = (*lead, sm, 0, sk), (*behind, 0, sn, sl)
+        if down:  # (..., K, M or N): such columns can be split
+            shape = (*batch, k, m * n)
+            strides = (*lead, sk, sm if n == 1 else 0), (*behind, sl, sn if m == 1 else 0)
+        a, b = (Expr(E.VIEW, (x,), (0, s), shape, wide, 0) for x, s in zip((a, b), strides, strict=True))
         both, join = ("logical_and", "any") if wide == dtypes.BOOL else ("multiply", "sum")
         product = Expr(TABLE[both], (a, b), None, shape, wide, 0)
-        total = Expr(TABLE[join], (product,), (len(shape) - 1,), node.shape, wide, 0)
-        return _cast(self._reduction(total, product, lone=True), node.dtype)
+        axis = len(batch) if down else len(shape) - 1
+        made = (*shape[:axis], *shape[axis + 1 :])
+        total = Expr(TABLE[join], (product,), (axis,), made, wide, 0)
+        result = _cast(self._reduction(total, product, lone=True), node.dtype)
+        if down:
+            result = Expr(E.VIEW, (result,), (0, contiguous_strides(node.shape)), node.shape, node.dtype, 0)
+        return result
 
     # -- writes -------------------------------------------------------------------------------------------------------
     def _write(self, node: Expr, inputs: tuple[Expr, ...], wanted: set[Expr]) -> Expr:
@@ -682,6 +701,17 @@ def _pitched_when_made(x: Expr, pitch: int) -> Expr:
     strides = contiguous_strides(shape)
     made = Expr(E.UPDATE, (Expr(EMPTY, (), None, shape, x.dtype, 0), base), (0, strides), shape, x.dtype, 0)
     return Expr(E.VIEW, (made,), (0, swapped(strides) if turned else strides), x.shape, x.dtype, 0)
+
+
+def _goes_down(a: Expr, b: Expr, m: int, n: int) -> bool:
+    """Whether a product of a vector walks down the columns of a matrix in memory."""
+    if (m == 1) == (n == 1):
+        return False
+    strides = _strides(b if m == 1 else a)
+    if not strides:
+        return False
+    along, down = strides[-2:][::-1] if m == 1 else strides[-2:]
+    return along == 1 != down
 
 
 def _in_boxes(x: Expr) -> bool:

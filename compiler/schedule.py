@@ -6,7 +6,7 @@ are in no tile have one position a program.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -65,10 +65,13 @@ GPU_PRODUCT = (128, 64, 32, 16)
 GPU_COMPLEX_COLUMNS = 64
 #: GPU: tiles of products whose processors each take several, in tensor cores, and the time of a step of 64 along k,
 #: relative to that of beginning and ending a tile.
-GPU_WIDE_PRODUCT = {(128, 256): 0.41, (128, 128): 0.21, (128, 64): 0.13}
-#: GPU: the same of tiles of few columns, or rows, and of parts of k of one: what it costs to add them up.
-GPU_NARROW_PRODUCT = {(128, 32): 0.12, (128, 16): 0.11}
-GPU_PARTS = {1: 0.0, 2: 0.5, 4: 0.6, 8: 0.7}
+GPU_WIDE_PRODUCT = {(128, 256): 0.45, (128, 128): 0.25, (128, 64): 0.17}
+#: GPU: the same of tiles of few columns, or rows.
+GPU_NARROW_PRODUCT = {(128, 32): 0.17, (128, 16): 0.16}
+#: GPU: parts of k of one tile that blocks of a cluster multiply, and what it costs to add them up, for each column.
+GPU_PARTS, GPU_ADDED_UP = (1, 2, 4, 8), 0.02
+#: GPU: most rows and columns of products that have a small tile each.
+GPU_SMALL = 32
 #: GPU: most rows or columns of products whose other operand is computed as it comes from memory, see cuda/streamed.py.
 GPU_STREAMED = 64
 #: GPU: bytes of memory that a processor takes in that time.
@@ -307,7 +310,7 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
         rounds = lambda tile: -(-batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True)) // processors)
         tile = min(GPU_TRIPLES, key=lambda tile: rounds(tile) * (1 + steps * GPU_TRIPLES[tile]))
         return {m: tile[0], k: None, n: tile[1]}
-    if m and k and n and product is not None and _is_wide(product):
+    if m and k and n and product is not None and _is_wide(product) and max(sizes) > GPU_SMALL:
         narrow = product.inputs[0].dtype.itemsize == 1
         depth = k.size // 2 if narrow else k.size
         few, many = sorted((m, n), key=lambda axis: axis.size)
@@ -315,18 +318,12 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
             return {a: None if a is k else GPU_STREAMED if a is many else max(16, bucket(few.size)) for a in (m, k, n)}
         tiles = [t for t in GPU_WIDE_PRODUCT if t[1] <= GPU_PROMOTED or not narrow or product.dtype.kind != "f"]
         boxes = not narrow and space.cluster > 1 and in_boxes(space)
-        if boxes:
-            tiles += GPU_NARROW_PRODUCT
-            tiles += [(few, many) for many, few in tiles if few <= 64]
-        found = [(tile, parts) for tile in tiles for parts in (GPU_PARTS if boxes and max(tile) < 256 else (1,))]
-        found = [(tile, parts) for tile, parts in found if parts <= space.cluster]
-        tile, parts = min(found, key=lambda f: _cost(*f, sizes, depth, batches, processors))
+        _, tile, parts = product_cost(tiles, sizes, depth, batches, processors, space.cluster if boxes else 1)
         if boxes or batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True)) >= processors // 4:
             space.parts = parts
             return {m: tile[0], k: None, n: tile[1]}
-    for side in GPU_PRODUCT:
-        if batches * prod(-(-s // side) for s in sizes) >= processors:
-            break
+    sides = [side for side in GPU_PRODUCT if side <= max(GPU_PRODUCT[-1], bucket(max(sizes)))]
+    side = next((s for s in sides if batches * prod(-(-size // s) for size in sizes) >= processors), sides[-1])
     # Complex sums are two registers or four.
     columns = min(side, GPU_COMPLEX_COLUMNS) if product is not None and product.dtype.kind == "c" else side
     tile = zip((m, k, n), (side, None, columns), strict=True)
@@ -362,7 +359,19 @@ def in_boxes(space: Space) -> bool:
     return True
 
 
-def _cost(tile: tuple[int, int], parts: int, sizes: list[int], depth: int, batches: int, processors: int) -> float:
+def product_cost(
+    tiles: Iterable[tuple[int, int]], sizes: Sequence[int], depth: int, batches: int, processors: int, cluster: int
+) -> tuple[float, tuple[int, int], int]:
+    """The least time of a product, with its tile and parts of k; `cluster` is 1 where boxes cannot be copied."""
+    tiles = [*tiles]
+    if cluster > 1:
+        tiles += GPU_NARROW_PRODUCT
+        tiles += [(few, many) for many, few in tiles if few <= 64]
+    found = [(tile, parts) for tile in tiles for parts in (GPU_PARTS if max(tile) < 256 else (1,)) if parts <= cluster]
+    return min(((_cost(*f, sizes, depth, batches, processors), *f) for f in found), key=lambda f: f[0])
+
+
+def _cost(tile: tuple[int, int], parts: int, sizes: Sequence[int], depth: int, batches: int, processors: int) -> float:
     """The time of a product in tiles of so many rows and columns, each by several blocks."""
     tiles = batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True))
     # Clusters lie in groups of processors, which they do not fill.
@@ -373,4 +382,4 @@ def _cost(tile: tuple[int, int], parts: int, sizes: list[int], depth: int, batch
     nbytes = 2 * batches * (depth * sum(sizes) + prod(sizes))
     work = rounds * -(-depth // (64 * parts)) * step, nbytes / GPU_BYTES / (tiles * parts / rounds)
     # What goes on side by side hides most of what takes less time.
-    return rounds * (1 + GPU_PARTS[parts]) + max(work) + min(work) / 4
+    return rounds * (1 + (parts > 1) * GPU_ADDED_UP * min(tile)) + max(work) + min(work) / 4
