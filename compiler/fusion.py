@@ -126,7 +126,8 @@ def gpu_policy(processors: int, capability: tuple[int, int] = (9, 0)) -> Policy:
         min_programs=2 * processors, each=1 << 17, lane_block=32, split_columns=32, tall_columns=32,
         split_programs=16 * processors, split_rows=128, nested=1 << 20, held=1 << 16, pitch=128, head=256,
         online=("f16", "bf16") if capability == (9, 0) else (),
-        serves=partial(_has_schedule, capability), reused=256, target="cuda", processors=processors, cluster=2 if capability == (9, 0) else 1,
+        serves=partial(_has_schedule, capability), reused=256, target="cuda", processors=processors,
+        cluster=2 if capability == (9, 0) else 1,
         triples=TRIPLES_WORK if capability == (9, 0) else 0, rows=capability == (9, 0),
     )  # fmt: skip
 
