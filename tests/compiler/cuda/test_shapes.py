@@ -1,0 +1,84 @@
+"""Which schedules products of all shapes get on Hopper: tiles, parts of k, copies of operands."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from blockarray.compiler import cuda, fusion, passes, plan
+from blockarray.compiler import expr as E
+from blockarray.compiler.cuda.hopper import Hopper
+from blockarray.compiler.cuda.mma import Mma
+from blockarray.compiler.cuda.parts import Parts
+
+TARGET = cuda.make_target((9, 0))
+F16 = np.dtype(np.float16)
+
+
+def matrix(*shape: int, strides: tuple[int, ...] | None = None) -> E.Expr:
+    memory = SimpleNamespace(pinned=False, nbytes=1 << 50, address=0, capacity=1 << 50)
+    return E.buffer(memory, shape, F16, 0, strides)
+
+
+def kernels(a: E.Expr, b: E.Expr, capability: tuple[int, int] = (9, 0)) -> list:
+    """Those of a @ b, of arrays that begin at multiples of 16 bytes."""
+    shape = (*a.shape[:-1], b.shape[-1])
+    graph = plan.scan([E.Expr(E.DOT, (a, b), None, shape, F16, 1)])
+    graph.aligned = frozenset(k for k, node in enumerate(graph.nodes) if node.op is E.BUFFER)
+    return [passes.run(step.kernel) for step in plan.build(graph, fusion.gpu_policy(132, capability)).steps]
+
+
+def tiles(kernel) -> tuple[int, ...]:
+    return tuple(dim.block for dim in kernel.dims.values() if dim.block is not None)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "tile", "parts"),
+    [
+        (8192, 8192, 8192, (128, 256), 1),
+        (2048, 2048, 2048, (128, 256), 1),
+        (1024, 1024, 1024, (128, 64), 1),
+        (16, 8192, 8192, (16, 128), 2),
+        (8192, 16, 8192, (128, 16), 2),
+        (4, 8192, 8192, (16, 128), 2),
+        (128, 4096, 16384, (128, 64), 2),
+    ],
+)
+def test_tiles(m, n, k, tile, parts):
+    (kernel,) = kernels(matrix(m, k), matrix(k, n))
+    assert (tiles(kernel), kernel.attrs.get("parts", 1)) == (tile, parts)
+    assert (Parts if parts > 1 else Hopper).suits(kernel, TARGET)
+
+
+def test_few_tiles_of_long_k_are_products_that_are_added_up():
+    product, _ = kernels(matrix(512, 32768), matrix(32768, 512))
+    assert Hopper.suits(product, TARGET)
+
+
+def test_small_matrices_have_small_tiles():
+    (kernel,) = kernels(matrix(4096, 32, 32), matrix(4096, 32, 32))
+    assert tiles(kernel) == (32, 32)
+    assert Mma.suits(kernel, TARGET) and not Hopper.suits(kernel, TARGET)
+
+
+def test_operands_whose_rows_begin_anywhere_are_copied():
+    *copies, product = kernels(matrix(4095, 4099), matrix(4099, 4097))
+    assert len(copies) == 2 and Hopper.suits(product, TARGET)
+    # The smaller one, where it is far smaller.
+    *copies, product = kernels(matrix(8192, 8192), matrix(8192, 4))
+    assert len(copies) == 1 and Hopper.suits(product, TARGET)
+    assert len(kernels(matrix(64, 67), matrix(67, 65))) == 1
+
+
+def test_strides_that_no_tensor_map_has():
+    for pitch, suits in ((512, True), (1 << 35, True), (1 << 36, False), (-256, False)):
+        (kernel,) = kernels(matrix(256, 256, strides=(pitch, 1)), matrix(256, 256))
+        assert Hopper.suits(kernel, TARGET) == suits
+
+
+def test_older_chips_have_no_narrow_tiles():
+    for a, b in ((matrix(16, 8192), matrix(8192, 8192)), (matrix(128, 16384), matrix(16384, 4096))):
+        for kernel in kernels(a, b, (8, 0)):
+            assert "parts" not in kernel.attrs and min(tiles(kernel), default=16) >= 16
