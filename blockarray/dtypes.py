@@ -26,7 +26,7 @@ CANONICAL: dict[np.dtype, np.dtype] = {d: d for d in dtypes.NUMPY.values()}
 ))  # fmt: skip
 bool_ = bool
 #: Dtypes that NumPy does not know, by name.
-_OTHERS = {d.name: d for d in (bfloat16, float8_e4m3fn, float8_e5m2)}
+OTHERS = {d.name: d for d in (bfloat16, float8_e4m3fn, float8_e5m2)}
 #: NumPy's scalar types stand for dtypes, too.
 _OF_SCALAR: dict[Any, np.dtype] = {d.type: d for d in CANONICAL}
 
@@ -36,8 +36,8 @@ def canonical(dtype: Any) -> np.dtype:
     found = CANONICAL.get(dtype) if isinstance(dtype, np.dtype) else _OF_SCALAR.get(dtype)
     if found is not None:
         return found
-    if isinstance(dtype, str) and dtype in _OTHERS:
-        return _OTHERS[dtype]
+    if isinstance(dtype, str) and dtype in OTHERS:
+        return OTHERS[dtype]
     if dtype is None:
         return float64
     d = np.dtype(dtype)
@@ -102,7 +102,7 @@ _KINDS = {
 
 
 def _kind(dtype: np.dtype) -> str:
-    return "f" if dtype.name in _OTHERS else dtype.kind
+    return "f" if dtype.name in OTHERS else dtype.kind
 
 
 class FloatInfo:
@@ -116,7 +116,7 @@ class FloatInfo:
     """
 
     def __init__(self, dtype: np.dtype) -> None:
-        other = dtype.name in _OTHERS
+        other = dtype.name in OTHERS
         info = ml_dtypes.finfo(dtype) if other else np.finfo(dtype)
         self.dtype = canonical(dtype if other else np.dtype(info.dtype))
         self.bits = info.bits

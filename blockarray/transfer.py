@@ -9,7 +9,7 @@ import numpy as np
 
 from . import array, cuda, dlpack, export, flush
 from .compiler.expr import BUFFER, SCALAR, VIEW, Expr, Shape, contiguous_strides
-from .dtypes import canonical
+from .dtypes import OTHERS, canonical
 from .operands import SCALARS, placed
 from .runtime.cuda import driver, streams
 from .runtime.cuda import memory as device_memory
@@ -193,7 +193,7 @@ def interface(a: array.Array) -> dict[str, Any]:
     """See `Array.__cuda_array_interface__`; the array is on a GPU."""
     device = a.device
     assert isinstance(device, CudaDevice)
-    if a.dtype.kind == "V":
+    if a.dtype.name in OTHERS:
         raise AttributeError(f"the CUDA array interface has no name for {a.dtype}")
     address, strides, owner = exposed(a)
     # The consumer keeps the array, not what this function made.

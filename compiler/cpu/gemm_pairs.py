@@ -1,4 +1,4 @@
-"""Products of bf16 on CPUs that multiply and add pairs of them.
+"""Products of bf16, and of integers of 8 bits, on CPUs that multiply and add pairs of 16 bits.
 
 A panel holds two neighbouring elements of k in each word of 32 bits, the first one in the low half; past the end of k
 is zero.  A step of k of the other functions is such a pair.
@@ -6,8 +6,8 @@ is zero.  A step of k of the other functions is such a pair.
 
 from __future__ import annotations
 
-from .. import ir
-from ..llvm.convert import to_memory
+from .. import dtypes, ir
+from ..llvm.convert import Register, to_memory
 from ..llvm.text import V, vector
 from .gemm_code import I1, I64, PTR, Emitter, Function, integer, slice_of
 from .gemm_tiles import Side, Tiles, along_depth, transposed
@@ -73,9 +73,13 @@ class PairTiles(Tiles):
 
     def _bits(self, e: Emitter, side: Side) -> V:
         (value,) = side.values
-        bits = to_memory(e.t, e.values[value], "bf16")
+        bits = self._half(e.t, e.values[value], value.type.dtype)
         assert isinstance(bits, V)
         return bits
+
+    def _half(self, t: Function, register: Register, dtype: str) -> Register:
+        """A value's 16 bits."""
+        return to_memory(t, register, "bf16")
 
     def _halves(self, e: Emitter, side: Side, position: V, where: dict[str, V], width: int = 0) -> tuple[V, V]:
         """A value's bits at two neighbouring positions of k, zeros where there is no second one."""
@@ -123,6 +127,28 @@ class PairTiles(Tiles):
         return t.call(name, total.ty, [total, a, b], "nounwind memory(none)")
 
 
+class IntegerTiles(PairTiles):
+    """Generates the functions for a kernel of integers of 8 bits, which are added up in i32."""
+
+    @staticmethod
+    def suits(kernel: ir.Kernel, target: Target) -> bool:
+        dots = [op for op in kernel.body.ops if op.name == "dot" and op.result.type.dtype == "i32"]
+        narrow = bool(dots) and all(x.type.dtype in ("i8", "u8") for op in dots for x in op.operands)
+        has = target.has("avx512bw") or target.vector_bytes < 64
+        return narrow and has and target.triple.startswith("x86_64")
+
+    def _half(self, t: Function, register: Register, dtype: str) -> Register:
+        assert isinstance(register, V)
+        return t.cast("sext" if dtype in dtypes.SIGNED else "zext", register, "i16")
+
+    def _mac(self, t: Function, a: V, b: V, total: V) -> V:
+        bits = 32 * self.tile.width
+        name = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}[bits]
+        ty = vector("i16", PAIR * self.tile.width)
+        operands = [t.op(f"bitcast {x} to {ty}", ty) for x in (a, b)]
+        return t.bin("add", total, t.call(f"llvm.x86.{name}", total.ty, operands, "nounwind memory(none)"))
+
+
 def tiles(kernel: ir.Kernel, target: Target) -> Tiles:
     """The generator of a kernel's inner functions."""
-    return PairTiles(kernel, target) if PairTiles.suits(kernel, target) else Tiles(kernel, target)
+    return next((c for c in (PairTiles, IntegerTiles) if c.suits(kernel, target)), Tiles)(kernel, target)
