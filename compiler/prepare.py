@@ -302,7 +302,7 @@ class _Preparation:
             return _filled(0, node)
         if 1 in (m, n, k) or m * n * k <= SMALL_PRODUCT:
             return self._sum_of_products(node, a, b, (*batch, m, n, k))
-        narrow = self._narrow(node, _unwidened(a), _unwidened(b))
+        narrow = self._narrow(node, _unscaled(a, -1), _unscaled(b, -2))
         if narrow is not None:
             return narrow
         if self._by_triples(node, k):
@@ -352,8 +352,12 @@ class _Preparation:
             self.split[x] = found
         return found
 
-    def _narrow(self, node: Expr, a: Expr, b: Expr) -> Expr | None:
-        """A product of elements of 8 bits, if that is what a product of (widened) operands is."""
+    def _narrow(self, node: Expr, *operands: tuple[Expr, list[Expr]]) -> Expr | None:
+        """A product of elements of 8 bits, if that is what a product of (widened) operands is.
+
+        What rows of one operand and columns of the other one are multiplied by, the product is.
+        """
+        (a, down), (b, across) = operands
         *_, m, n = node.shape
         k, names = a.shape[-1], [dtypes.name(x.dtype) for x in (a, b)]
         wide = {dtypes.ACCUMULATED.get(x) for x in names}
@@ -378,6 +382,16 @@ class _Preparation:
             parts = self._parts(product, k, 1)
             if parts > 1:
                 product = self._product_in_parts(product, a, b, parts)
+        if down or across:
+            product = _cast(product, dtypes.NUMPY["f32"] if into in dtypes.NARROW else node.dtype)
+        for scales, axis in ((down, -1), (across, -2)):
+            for scale in scales:
+                if scale.shape:
+                    strides = [*contiguous_strides(scale.shape)]
+                    strides[axis] = 0
+                    scale = Expr(E.VIEW, (scale,), (0, tuple(strides)), node.shape, scale.dtype, 0)
+                scale = _cast(scale, product.dtype)
+                product = Expr(TABLE["multiply"], (product, scale), None, node.shape, product.dtype, 0)
         return _cast(product, node.dtype)
 
     def _parts(self, node: Expr, k: int, cluster: int) -> int:
@@ -726,22 +740,57 @@ def _in_boxes(x: Expr) -> bool:
     return one == 1 and all(s % ALIGNED == 0 for s in others)
 
 
+def _unscaled(x: Expr, axis: int) -> tuple[Expr, list[Expr]]:
+    """What is multiplied, and what it was multiplied by that is the same all along an axis."""
+    scales: list[Expr] = []
+    while True:
+        x = _unwidened(x)
+        base, views = _beneath(x)
+        if base.op.name != "multiply" or dtypes.name(base.dtype) not in dtypes.FLOAT:
+            return x, scales
+        first, second = (_seen(y, views) for y in base.inputs)
+        if _is_constant(first, axis):
+            first, second = second, first
+        elif not _is_constant(second, axis):
+            return x, scales
+        scales.append(second)
+        x = first
+
+
+def _beneath(x: Expr) -> tuple[Expr, list[Expr]]:
+    """What views show, and these, outermost first."""
+    views: list[Expr] = []
+    while x.op is E.VIEW:
+        views.append(x)
+        x = x.inputs[0]
+    return x, views
+
+
+def _seen(x: Expr, views: list[Expr]) -> Expr:
+    """What views would show of x."""
+    if x.op is not E.SCALAR:
+        for view in reversed(views):
+            x = Expr(E.VIEW, (x,), view.attrs, view.shape, x.dtype, 0)
+    return x
+
+
+def _is_constant(x: Expr, axis: int) -> bool:
+    """Whether an operand is the same all along an axis, by how it is walked."""
+    if x.op is E.SCALAR:
+        return True
+    strides = _memory_strides(x, any_=True)
+    return strides is not None and strides[axis] == 0
+
+
 def _unwidened(x: Expr) -> Expr:
     """What is multiplied, where it is of a type of 8 bits and was cast to one that holds all of its numbers."""
-    views: list[Expr] = []
-    base = x
-    while base.op is E.VIEW:
-        views.append(base)
-        base = base.inputs[0]
+    base, views = _beneath(x)
     if base.op.name != "cast" or dtypes.name(base.inputs[0].dtype) not in dtypes.ACCUMULATED:
         return x
     source, into = (dtypes.name(e.dtype) for e in (base.inputs[0], base))
     if dtypes.SIZE[into] == 1 or (source in dtypes.FLOAT and into not in dtypes.FLOAT) or into in dtypes.COMPLEX:
         return x
-    found = base.inputs[0]
-    for view in reversed(views):
-        found = Expr(E.VIEW, (found,), view.attrs, view.shape, found.dtype, 0)
-    return found
+    return _seen(base.inputs[0], views)
 
 
 def _upright(x: Expr, axis: int, pitch: int) -> Expr:
@@ -764,14 +813,14 @@ def _upright(x: Expr, axis: int, pitch: int) -> Expr:
     return Expr(E.VIEW, (copied,), (0, back), x.shape, x.dtype, 0)
 
 
-def _memory_strides(x: Expr) -> E.Shape | None:
-    """The strides by which a buffer, or what views show of one, is walked."""
+def _memory_strides(x: Expr, any_: bool = False) -> E.Shape | None:
+    """The strides by which a buffer (or `any_` node), or what views show of one, is walked."""
     if x.op is E.BUFFER:
         return x.attrs[2]
     if x.op is not E.VIEW:
-        return None
+        return contiguous_strides(x.shape) if any_ else None
     base, (offset, steps) = x.inputs[0], x.attrs
-    strides = _memory_strides(base)
+    strides = _memory_strides(base, any_)
     found = None if strides is None else E.compose(base.shape, 0, strides, offset, steps, x.shape)
     return None if found is None else found[1]
 

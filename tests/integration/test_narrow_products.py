@@ -14,7 +14,7 @@ from blockarray import flush
 from blockarray.compiler import plan
 from blockarray.compiler import prepare as preparing
 from blockarray.compiler.ir import Kernel
-from tests.support import xp
+from tests.support import ON_GPU, xp
 
 INT8, UINT8, INT32 = np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int32)
 E4M3, E5M2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
@@ -161,6 +161,41 @@ def test_scales_after_a_product_are_fused(upright: bool):
     assert len([k for k in xp.explain(result).kernels if "dot" in k.ops]) == 1
     want = (a.astype("f4") @ b.astype("f4")) * down[:, None] * across + bias
     np.testing.assert_allclose(np.asarray(result).astype("f4"), np.maximum(want, 0), 1e-2, 1e-2)
+
+
+@pytest.mark.parametrize("dtype", [INT8, E4M3], ids=str)
+@pytest.mark.parametrize("into", ["f4", "f2", BF16], ids=str)
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        lambda x, y, s, u: (x * s[:, None]) @ (y * u),
+        lambda x, y, s, u: (s[:, None] * x) @ (u[:, None] * y.T).T,
+        lambda x, y, s, u: ((x * 0.5) * (2 * s)[:, None]) @ y * u,
+        lambda x, y, s, u: (x * s[:, None]) @ y * u,
+    ],
+)
+def test_scales_before_a_product_come_after_it(multiplied, dtype: np.dtype, into: Any, spelling: Callable[..., Any]):
+    a, b = draw(dtype, 130, 144), draw(dtype, 144, 160)
+    r = np.random.default_rng(1)
+    down, across = (r.random(n).astype("f4") / 100 for n in (130, 160))
+    x, y, s, u = (xp.astype(xp.asarray(v), into) for v in (a, b, down, across))
+    xp.evaluate(s, u)
+    got = np.asarray(spelling(x, y, s, u))
+    assert got.dtype == into
+    wide = [v.astype(into).astype("f8") for v in (a, b, down, across)]
+    scale = abs(wide[0] * wide[2][:, None]) @ abs(wide[1] * wide[3])
+    error = {"f4": 1e-6, "f2": 2e-3, BF16: 1.6e-2}[into]
+    assert (abs(got.astype("f8") - spelling(*wide)) <= error * (scale + 1e-4)).all()
+    if dtype == E4M3 or ON_GPU:
+        assert [x[:2] for x in multiplied] == [(d := {INT8: "i8", E4M3: "f8e4m3"}[dtype], d)]
+
+
+def test_scales_along_a_product_stay(multiplied):
+    a, b = draw(E4M3, 70, 130), draw(E4M3, 130, 90)
+    scale = np.random.default_rng(1).random(130).astype("f4")
+    got = np.asarray((xp.asarray(a).astype(np.float32) * xp.asarray(scale)) @ xp.asarray(b).astype(np.float32))
+    np.testing.assert_allclose(got, (a.astype("f4") * scale) @ b.astype("f4"), 1e-4, 1e-3)
+    assert multiplied == [("f32", "f32", "f32")]
 
 
 def test_quantised_operands():
