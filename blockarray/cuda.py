@@ -156,8 +156,8 @@ class CudaLaunch(Arguments):
         if self.workspace >= 0 and self.code.kernel is None:
             function = self.code.function
             space = allocate(device, function.workspace(self.step.programs))
-            if function.header.get("workspace_zeroed"):
-                copies.clear(space)
+            if zeroed := function.header.get("workspace_zeroed"):
+                copies.clear(space, 0, None if zeroed is True else zeroed)
             values[self.workspace] = space.address
         self.pack(self.block, 0, *values)
         if self.maps is not None:

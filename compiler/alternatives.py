@@ -27,7 +27,7 @@ def tiles(space: Space, usual: Tiles, target: str, choices: Choices) -> tuple[Ti
     """The tiles of a kernel, attributes for its code, and whether these were chosen by measuring."""
     names = {f"d{k}": axis for k, axis in enumerate(usual)}
     blocks = {name: block for name, axis in names.items() if (block := usual[axis]) is not None}
-    attrs = {"parts": space.parts} if space.parts > 1 else {}
+    attrs = {"parts": space.parts} if space.parts > 1 else {"shares": space.shares} if space.shares else {}
     picked = {**blocks, **attrs}
     if space.contraction is not None and space.group.root.op is not PARTIAL:
         others = (lambda: _gpu_products(space, names, blocks)) if target == "cuda" else _cpu_products

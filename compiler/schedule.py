@@ -74,6 +74,8 @@ GPU_PARTS, GPU_ADDED_UP = (1, 2, 4, 8), 0.02
 GPU_SMALL = 32
 #: GPU: most rows or columns of products whose other operand is computed as it comes from memory, see cuda/streamed.py.
 GPU_STREAMED = 64
+#: GPU: part of the time that processors are idle at the end of a product for its last tiles to be shared, and least k.
+GPU_LOST, GPU_SHARED_DEPTH = 1.0, 1024
 #: GPU: bytes of memory that a processor takes in that time.
 GPU_BYTES = 45_000
 #: The same of products of float32 in parts.
@@ -111,6 +113,8 @@ class Space:
     #: Blocks that may share a tile of a product, and those that do.
     cluster: int = 1
     parts: int = 1
+    #: Processors that share what is left over of a product's tiles; 0: some have one tile more than others.
+    shares: int = 0
 
     def computed(self, axis: Axis) -> bool:
         """Whether a product's operand along an axis is computed in the kernel."""
@@ -321,6 +325,11 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
         _, tile, parts = product_cost(tiles, sizes, depth, batches, processors, space.cluster if boxes else 1)
         if boxes or batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True)) >= processors // 4:
             space.parts = parts
+            tiles = batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True))
+            lost = 1 - tiles / (-(-tiles // processors) * processors)
+            uneven = parts == 1 and tiles > processors and lost > GPU_LOST and depth >= GPU_SHARED_DEPTH
+            if uneven and not narrow and in_boxes(space):
+                space.shares = processors
             return {m: tile[0], k: None, n: tile[1]}
     sides = [side for side in GPU_PRODUCT if side <= max(GPU_PRODUCT[-1], bucket(max(sizes)))]
     side = next((s for s in sides if batches * prod(-(-size // s) for size in sizes) >= processors), sides[-1])

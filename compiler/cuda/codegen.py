@@ -59,7 +59,8 @@ class Code(NamedTuple):
     shared: int
     #: Bytes, and bytes a program.
     workspace: tuple[int, int] = (0, 0)
-    workspace_zeroed: bool = False
+    #: Whether it must be zeroed, or how many bytes of it.
+    workspace_zeroed: bool | int = False
     #: Programs to launch, where it is not the kernel's number.
     programs: int | None = None
     #: Tensor maps that follow the arguments: see tensor_maps.py.

@@ -278,7 +278,7 @@ class Epilogue:
         gemm = self.gemm
         t, e = gemm.t, gemm.e
         e.excess = True
-        self._await_brought()
+        self.await_brought()
         self.sums: dict[tuple[ir.Op, int], V] = {}
         for block in range(self.blocks):
             self._fetch(block + 1)
@@ -294,7 +294,8 @@ class Epilogue:
                 self._store_total(op, row)
         e.excess = False
 
-    def _await_brought(self) -> None:
+    def await_brought(self) -> None:
+        """Wait for the matrix that the copy engine brings."""
         if self.source is not None:
             t = self.gemm.t
             parity = t.get(self.parity, "i32")
@@ -303,7 +304,7 @@ class Epilogue:
 
     def clear(self) -> None:
         """Wait until nothing is under way from or to the boxes; what was brought is brought again, if it is needed."""
-        self._await_brought()
+        self.await_brought()
         if self.each:
             with self.gemm.t.if_(self.first):
                 self.gemm._act("cp.async.bulk.wait_group.read 0;")
@@ -485,6 +486,9 @@ class Direct:
         pass
 
     def bring(self, when: V) -> None:
+        pass
+
+    def await_brought(self) -> None:
         pass
 
     def prefetch(self) -> None:

@@ -19,6 +19,7 @@ from .mma import Mma
 from .mma64 import Mma64
 from .parts import Parts
 from .promoted import Promoted
+from .shares import Shares
 from .simt import Simt
 from .streamed import Streamed
 from .target import Target
@@ -28,6 +29,6 @@ from .wgmma import Wgmma
 
 def generate(kernel: ir.Kernel, target: Target) -> Code:
     """The module of a matrix product."""
-    order = (Triples, Parts, Promoted, Hopper, Streamed, Wgmma, Mma, Mma64)
+    order = (Triples, Parts, Shares, Promoted, Hopper, Streamed, Wgmma, Mma, Mma64)
     schedule = next((s for s in order if s.suits(kernel, target)), Simt)
     return schedule(kernel, target).generate()

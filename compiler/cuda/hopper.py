@@ -8,6 +8,9 @@ under way.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from .. import ir
 from ..llvm.text import V
 from . import memory, tensor_maps
@@ -185,11 +188,17 @@ class Hopper(Pipelined, Wgmma):
     def _ring(self) -> Ring:
         return self._begin_ring(self.stages, self.full, self.empty)
 
+    @contextmanager
+    def _each_tile(self) -> Iterator[V]:
+        """A loop over the block's tiles; gives their numbers."""
+        with self.t.for_(self.tiles, self.step_, self.first) as tile, self.e.scope():
+            yield tile
+
     # -- the thread that loads ----------------------------------------------------------------------------------------
     def _load(self) -> None:
         t = self.t
         ring = self._ring()
-        with t.for_(self.tiles, self.step_, self.first) as tile, self.e.scope():
+        with self._each_tile() as tile:
             self._locate(tile)
             with t.for_(self.steps) as number:
                 stage, parity = self._present(ring)
@@ -222,7 +231,7 @@ class Hopper(Pipelined, Wgmma):
 
     # -- the warps that multiply --------------------------------------------------------------------------------------
     def _compute(self) -> None:
-        t, e = self.t, self.e
+        t = self.t
         self.own = t.bin("and", self.tid, i32(127))
         self.lead = t.cmp("eq", self.own, i32(0))
         self.group = t.bin("sub", t.bin("lshr", self.tid, i32(7)), i32(1))
@@ -235,8 +244,9 @@ class Hopper(Pipelined, Wgmma):
         self.epilogue.begin(self.staging, self.brought)
         ring = self._ring()
         self._take_turns()
-        with t.for_(self.tiles, self.step_, self.first) as tile, e.scope():
+        with self._each_tile() as tile:
             self._locate(tile)
+            self._begin_turn()
             sums = self._sums()
             self._take_steps(sums, ring)
             self._leave(sums)
@@ -247,11 +257,15 @@ class Hopper(Pipelined, Wgmma):
         t = self.t
         self.before, self.lag_turn = t.cell("i32"), t.cell("i32")
         t.set(self.lag_turn, i32(0))
+        self.lag_barrier = t.bin("add", self.base, i32(self.ahead_))
+
+    def _begin_turn(self) -> None:
+        t = self.t
         second = t.cmp("ne", self.group, i32(0))
         many = t.cmp("uge", self.steps, i32(2 * self.stages))
         self.lag_waits = t.select(t.bin("and", many, second), t.bin("sub", self.steps, i32(LAG)), i32(-1))
         self.lag_leads = t.bin("and", t.bin("and", many, self.lead), t.cmp("eq", self.group, i32(0)))
-        self.lag_barrier = t.bin("add", self.base, i32(self.ahead_))
+        self.lag_flips = t.cast("zext", many, "i32")
 
     def _wait_for_turn(self, number: V) -> None:
         t = self.t
@@ -264,7 +278,7 @@ class Hopper(Pipelined, Wgmma):
         if LAG:
             with t.if_(self.lag_leads):
                 self._arrive(self.lag_barrier)
-            t.set(self.lag_turn, t.bin("xor", t.get(self.lag_turn, "i32"), i32(1)))
+            t.set(self.lag_turn, t.bin("xor", t.get(self.lag_turn, "i32"), self.lag_flips))
 
     def _take_steps(self, sums: Sums, ring: Ring) -> None:
         """Add up a tile's products."""

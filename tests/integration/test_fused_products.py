@@ -11,7 +11,7 @@ import pytest
 
 import blockarray as ba
 from blockarray import flush
-from blockarray.compiler import cuda, parser, passes
+from blockarray.compiler import cuda, parser, passes, schedule
 from blockarray.compiler.cuda.hopper import Hopper
 
 pytestmark = pytest.mark.cpu_only
@@ -132,3 +132,29 @@ def test_explain_names_what_is_not_rounded(operands: Operands) -> None:
     assert "float32 until it is stored" in activated.notes[0]
     stored, _ = ba.explain(ba.maximum(o.a, 0) @ o.b).kernels
     assert "many times" in str(ba.explain(ba.maximum(o.a, 0) @ o.b)), stored
+
+
+def test_tiles_that_are_shared(monkeypatch, operands: Operands) -> None:
+    monkeypatch.setattr(schedule, "GPU_LOST", 0.0)
+    monkeypatch.setattr(schedule, "GPU_SHARED_DEPTH", 64)
+    monkeypatch.setattr(schedule, "GPU_WIDE_PRODUCT", {(128, 64): 1.0})
+    o: Any = operands
+    found = ba.maximum(o.a @ o.b + o.c, 0)
+    (kernel,) = ba.explain(found).kernels
+    assert parser.parse(kernel.ir).attrs["shares"] == 6
+    wide = np.maximum(o.wide["a"] @ o.wide["b"] + o.wide["c"], 0)
+    np.testing.assert_allclose(np.asarray(ba.astype(found, ba.float64)), wide, rtol=0.03, atol=0.5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite(operands: Operands, value: float) -> None:
+    o: Any = operands
+    scale = np.ones((SIZES[0], 1), np.float32)
+    scale[[0, 100, -1]] = value
+    rows = ba.asarray(scale, device=o.a.device)
+    z = ba.astype(o.a @ o.b, ba.float32) * rows
+    with np.errstate(invalid="ignore"):
+        wide = (o.wide["a"] @ o.wide["b"]).astype(np.float32) * scale
+        pairs = (ba.max(z, axis=1), wide.max(1)), (ba.maximum(z, 0), np.maximum(wide, 0)), (z * 0, wide * 0)
+    for have, want in pairs:
+        np.testing.assert_allclose(np.asarray(have), want, rtol=0.01, atol=0.2)

@@ -117,7 +117,7 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
         warps = mask.reshape(-1, 32)
         assert (warps.all(1) | ~warps.any(1)).all(), "a barrier that not all of a warp reach"
         e.epoch[np.unique(blocks) // e.cluster] += 1
-    elif not text.startswith(("fence.mbarrier", "fence.proxy.async", "cp.async.bulk", "griddep")):
+    elif not text.startswith(("fence.", "cp.async.bulk", "griddep")):
         return False
     return True
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from blockarray.compiler import dtypes
 from blockarray.compiler.dtypes import NUMPY
-from blockarray.compiler.ir import Value
+from blockarray.compiler.ir import Type, Value
 from tests.compiler.cuda.gpu_kernels import Case, Make, tolerance, values
 
 
@@ -136,6 +136,18 @@ def dequantised(
     other = p.operand(few, "bf16", swapped)
     p.result(b.dot(weights, other) if swapped else b.dot(other, weights))
     return p.case(4 * tolerance("bf16"), (60 if held in ("i8", "u8") else 1) * k**0.5 * tolerance("bf16"))
+
+
+def shared(m: int = 384, n: int = 64, k: int = 336, broad: int = 64, batch: int = 0, residual: bool = False) -> Case:
+    """a @ b, perhaps with a matrix added, in tiles that two blocks share unevenly."""
+    p = Product(m, n, k, 128, batch, broad=broad)
+    total = p.b.dot(p.operand("mk", "bf16"), p.operand("kn", "bf16"))
+    p.result(p.b.op("add", total, p.operand("mn", "bf16")) if residual else total)
+    p.b.attrs["shares"] = 2
+    p.args.append(np.zeros(256 + 2 * 128 * broad * 4, np.int8))
+    p.b.param("workspace", Type("i8", pointer=True))
+    p.names.append("workspace")
+    return p.case(4 * tolerance("bf16"), 8 * k**0.5 * tolerance("bf16"))
 
 
 def distances(dtype: str = "f32", m: int = 64, n: int = 64, k: int = 16, side: int = 64, kind: str = "sum") -> Case:
@@ -282,6 +294,11 @@ CASES: dict[str, Callable[[], Case]] = {
     "dequantised f32": lambda: dequantised("f32", 16, 64, 64),
     "dequantised f32 turned": lambda: dequantised("f32", 50, 70, 144, True),
     "dequantised f16": lambda: dequantised("f16", 64, 64, 208),
+    "shared": shared,
+    "shared five": lambda: shared(600, 48, 144),
+    "shared residual": lambda: shared(384, 256, 720, 256, residual=True),
+    "shared batched": lambda: shared(80, 64, 272, batch=7),
+    "shared even": lambda: shared(256),
     "product f16 short": lambda: product("f16", 64, 64, 16, 64),
     "product bf16 long": lambda: product("bf16", 33, 32, 333, 32),
     "product f16 aligned, k odd": lambda: product("f16", 32, 64, 176, 64, "ab"),
