@@ -137,7 +137,7 @@ def test_explain_names_what_is_not_rounded(operands: Operands) -> None:
 def test_tiles_that_are_shared(monkeypatch, operands: Operands) -> None:
     monkeypatch.setattr(schedule, "GPU_LOST", 0.0)
     monkeypatch.setattr(schedule, "GPU_SHARED_DEPTH", 64)
-    monkeypatch.setattr(schedule, "GPU_WIDE_PRODUCT", {(128, 64): 1.0})
+    monkeypatch.setattr(schedule, "product_cost", lambda *_: (0.0, (128, 64), 1))
     o: Any = operands
     found = ba.maximum(o.a @ o.b + o.c, 0)
     (kernel,) = ba.explain(found).kernels
