@@ -93,7 +93,9 @@ class Regions:
             match node.op.name:
                 case "where":
                     ends = [_is_lowest(self._scalar(x)) for x, _ in args[1:]]
-                    region = self.region(*args[0])
+                    # A scalar is what closes.
+                    scalar = [x.op is E.SCALAR for x, _ in args[1:]]
+                    region = self.region(*args[0], Number(scalar[1], "bool") if scalar[0] != scalar[1] else None)
                     if region is not None:
                         closed = _apply("where", "bool", region.outside, *ends)
                         found.append(Mask(*args[0], region, _apply("logical_and", "bool", guard, closed)))
@@ -112,11 +114,12 @@ class Regions:
                     stack.append((*args[0], guard))
         return found
 
-    def region(self, node: Expr, at: At) -> Region | None:
-        """The region of a value that two scalars make up."""
+    def region(self, node: Expr, at: At, inside: Term | None = None) -> Region | None:
+        """The region of a value that two scalars make up, where it is `inside`, if that is known."""
         found = self._regions(node, canonical(at))
+        wanted = [r for r in found if r.inside == inside]
         upwards = [r for r in found if all(b.axes.get(self.keys, 0) < 0 for b in r.bounds)]
-        return next(iter(upwards or found), None)
+        return next(iter(wanted or upwards or found), None)
 
     def _regions(self, node: Expr, at: At) -> list[Region]:
         """A region, and the other way round where it has one bound."""

@@ -70,7 +70,8 @@ def run(
     """Values of the roots, computed by the interpreter of the block IR; `aligned`: as if memory began at 16 bytes."""
     graph = plan.scan(list(roots))
     if aligned:
-        graph.aligned = frozenset(i for i, n in enumerate(graph.nodes) if n.op is E.BUFFER)
+        starts = {i: n.attrs[1] * n.dtype.itemsize for i, n in enumerate(graph.nodes) if n.op is E.BUFFER}
+        graph.aligned = frozenset(i for i, start in starts.items() if start % 16 == 0)
     made = plan.build(graph, policy or Policy())
     memory: list[Any] = [None] * made.slots
     start = [0] * made.slots

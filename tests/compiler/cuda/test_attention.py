@@ -9,12 +9,12 @@ import pytest
 
 import blockarray as xp
 from blockarray.array import Array
-from blockarray.compiler import cuda, passes
+from blockarray.compiler import cuda, interpreter, passes
 from blockarray.compiler.fusion import gpu_policy
 from blockarray.compiler.ir import Kernel
 from tests.compiler import planning
 from tests.compiler.cuda import gpu_emulator
-from tests.integration.test_attention import BF16, SPELLINGS, tensors
+from tests.integration.test_attention import BF16, SPELLINGS, Attention, heads_inside, heads_inside_joined, tensors
 
 TARGET = cuda.make_target((9, 0))
 POLICY = gpu_policy(132, (9, 0))
@@ -27,21 +27,65 @@ APART = (
 
 
 def emulate(kernel: Kernel, args: list[Any]) -> list[str]:
-    assert kernel.attrs.get("schedule") == "online"
+    if kernel.attrs.get("schedule") != "online":
+        assert not any(op.name == "dot" for op in kernel.walk()), "two kernels"
+        return interpreter.run(kernel, args)
     plain = [a[0][a[1] :] if isinstance(a, tuple) else a for a in args]
     gpu_emulator.run(cuda.generate(passes.run(kernel), TARGET), kernel, plain)
     return []
 
 
-def check(name: str, *shape: Any, dtype: Any = BF16) -> None:
-    inputs = tensors(*shape, dtype)
-    out = SPELLINGS[name](xp, *[Array(planning.leaf(a)) for a in inputs])
+def check(function: Attention, *inputs: np.ndarray) -> None:
+    """What the emulated kernel computes, after copies at most."""
+    out = function(xp, *[Array(planning.leaf(a)) for a in inputs])
     (got,) = planning.run(out._read(), policy=POLICY, execute=emulate, aligned=True)
     with np.errstate(all="ignore"):
-        want = SPELLINGS[name](np, *[a.astype(np.float64) for a in inputs])
+        want = function(np, *[a.astype(np.float64) for a in inputs])
     np.testing.assert_allclose(got.astype(np.float64), want, 0, 3e-2 * np.nanmax(np.abs(want)))
 
 
 @pytest.mark.parametrize("name", [name for name in SPELLINGS if name not in APART])
 def test_spelling(name: str) -> None:
-    check(name, (2,), 130, 144, 32, 32)
+    check(SPELLINGS[name], *tensors((2,), 130, 144, 32, 32, BF16))
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "n", "m", "d", "e"),
+    [
+        ("causal", (2, 2), 129, 127, 80, 40), ("plain", (4, 1, 2), 33, 31, 33, 17), ("window", (), 200, 263, 96, 128),
+        ("late_division", (), 100, 63, 200, 256), ("causal_added", (1,), 2, 300, 64, 8), ("plain", (3,), 40, 2, 1, 1),
+    ],
+)  # fmt: skip
+def test_shapes(name: str, batch: tuple[int, ...], n: int, m: int, d: int, e: int) -> None:
+    check(SPELLINGS[name], *tensors(batch, n, m, d, e, np.float16))
+
+
+@pytest.mark.parametrize("function", [heads_inside, heads_inside_joined])
+def test_layouts(function: Attention) -> None:
+    rng = np.random.default_rng(0)
+    check(function, *[rng.standard_normal((1, n, 2, d)).astype(BF16) for n, d in ((70, 32), (90, 32), (90, 48))])
+
+
+def test_grouped_heads() -> None:
+    def attention(xp, q, k, v):
+        return SPELLINGS["causal"](xp, q, xp.repeat(k, 3, axis=1), xp.repeat(v, 3, axis=1))
+
+    check(attention, tensors((1, 6), 70, 1, 32, 1, BF16)[0], *tensors((1, 2), 1, 90, 32, 32, BF16)[1:])
+
+
+@pytest.mark.parametrize("shape", [(70, 90), (1, 90), (70, 1), (2, 1, 90)])
+def test_masks(shape: tuple[int, ...]) -> None:
+    def attention(xp, q, k, v, bias):
+        s = (q @ xp.swapaxes(k, -1, -2)).astype(np.float32) * 0.25 + bias
+        e = xp.exp(s - xp.max(s, axis=-1, keepdims=True))
+        return (e / xp.sum(e, axis=-1, keepdims=True)).astype(q.dtype) @ v
+
+    bias = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    check(attention, *tensors((2,), 70, 90, 32, 32, BF16), bias)
+
+
+def test_windows_of_memory() -> None:
+    q, k, v = tensors((3,), 140, 180, 48, 64, BF16)
+    check(
+        lambda xp, q, k, v: SPELLINGS["plain"](xp, q[:1, ::-2, 3:35], k[1:2, 7:, 32:0:-1], v[1:2, :-7, 1::2]), q, k, v
+    )
