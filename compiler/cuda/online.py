@@ -433,7 +433,7 @@ class Online(Softmax, Pipelined):
         t.set(self.waiting, V("false", "i1"))
         t.set(self.turns_parity, t.cast("zext", t.cmp("eq", self.group, i32(0)), "i32"))
         self.sums = [t.cell("float") for _ in range(self.columns // 2)]
-        self.top, self.total, self.fade = ([t.cell("float") for _ in range(2)] for _ in range(3))
+        self.top, self.total, self.fade, self.less = ([t.cell("float") for _ in range(2)] for _ in range(4))
         weights = [t.cell("i32") for _ in range(self.keys // 4)]
         for _ in self._told():
             for cell in (*self.sums, *self.total):
@@ -448,7 +448,8 @@ class Online(Softmax, Pipelined):
                 scores = self._await(0, self._multiply_keys(keys))
                 self._release(keys)
                 self._retire()
-                for cell, word in zip(weights, self._packed(self._soften(scores, self.low, first=True)), strict=True):
+                found = self._soften(self._scores(scores, self.low), first=True)
+                for cell, word in zip(weights, self._packed(found), strict=True):
                     t.set(cell, word)
                 with t.for_(self.high, self.keys, t.bin("add", self.low, i64(self.keys))) as j:
                     self._take_turn()
@@ -456,8 +457,7 @@ class Online(Softmax, Pipelined):
                     self._multiply_values(values, weights)
                     self._give_turn()
                     scores = self._await(1, scores)
-                    self._release(keys)
-                    found = self._soften(scores, j, first=False)
+                    found, grown = self._weigh(keys, scores, j)
                     # The weights before are read until then: the new ones may not be in their registers earlier.
                     sums = [t.get(c, "float") for c in self.sums]
                     done = self._await(0, [*sums, *found])
@@ -466,7 +466,7 @@ class Online(Softmax, Pipelined):
                         t.set(cell, x)
                     for cell, word in zip(weights, self._packed(done[len(sums) :]), strict=True):
                         t.set(cell, word)
-                    self._fade()
+                    self._fade(grown)
                 self._multiply_values(values, weights)
                 for cell, x in zip(self.sums, self._await(0, [t.get(c, "float") for c in self.sums]), strict=True):
                     t.set(cell, x)
@@ -481,6 +481,23 @@ class Online(Softmax, Pipelined):
         if self.out is not None:
             with t.if_(self.lead):
                 self._act("cp.async.bulk.wait_group 0;")
+
+    def _weigh(self, keys: Ring, products: list[V], j: V) -> tuple[list[V], V | None]:
+        """The weights of a block of keys; whether the maximum may have grown, if the group knows."""
+        t = self.t
+        if not self.trusting or not self.lazy or not self.forms:
+            self._release(keys)
+            return self._soften(self._scores(products, j), first=False), None
+        found, large = self._trust(self._scores(products, j))
+        cells = [t.cell("float") for _ in found]
+        for cell, x in zip(cells, found, strict=True):
+            t.set(cell, x)
+        with t.if_(large):
+            again = self._await(0, self._multiply_keys(keys))
+            for cell, x in zip(cells, self._soften(self._scores(again, j), first=False), strict=True):
+                t.set(cell, x)
+        self._release(keys)
+        return [t.get(c, "float") for c in cells], large
 
     def _retire(self) -> None:
         """Give back the place of the queries before, once results that wait there have been stored."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import e as EULER
-from math import inf, log2
+from math import inf, log2, nan
 
 from .. import ir
 from ..llvm.text import V
@@ -21,6 +21,8 @@ from .running import Scaled, Walk
 ROWS = 64
 #: The running maximum may be less than the maximum by so much, as a power of two: sums stay far from infinite.
 SLACK = 8.0
+#: Sums of a thread's weights up to which they are trusted.  The first barrier of those at which groups vote.
+TRUSTED, VOTES = 2.0**10, 8
 #: What masks with a larger number count as.
 LARGE = 2.0**100
 #: 2**x between -1/2 and 1/2 within 1e-4, and exact at 0; a number to whose digits integers can be added.
@@ -30,6 +32,11 @@ _PURE = "nounwind memory(none)"
 _WARP = "convergent nounwind memory(inaccessiblemem: readwrite)"
 
 
+def _of(row: int, values: Sequence[V]) -> list[int]:
+    """The numbers of the values that a thread has of one of its rows."""
+    return [k for k in range(len(values)) if k // 2 % 2 == row]
+
+
 class Softmax:
     """Writes what a group does between two products."""
 
@@ -37,6 +44,8 @@ class Softmax:
     lazy = True
     #: Eighths of the powers that are computed in the ordinary units, which the special one leaves idle.
     ordinary = 0
+    #: Whether a block's weights are computed by the maximum of those before it, as long as they stay small.
+    trusting = True
 
     t: Code
     e: Elements
@@ -59,6 +68,8 @@ class Softmax:
     top: list[V]
     total: list[V]
     fade: list[V]
+    #: Variables: what is added to a row's scores, times their factor, before they are exponents.
+    less: list[V]
     sums: list[V]
 
     def _scale(self) -> None:
@@ -101,15 +112,41 @@ class Softmax:
         x = t.select(huge, t.intrinsic("copysign", most, x), x)
         return t.bin("fdiv", x, self.factor)
 
-    def _soften(self, products: list[V], j: V, first: bool) -> list[V]:
-        """The weights of a block of keys, and the running maximum and sum with it."""
+    def _trust(self, scores: list[V]) -> tuple[list[V], V]:
+        """The weights of a block of keys by the maximum before it, and whether these are too large for that.
+
+        Where they are not, the running sum is right with them.
+        """
         t = self.t
-        scores = self._scores(products, j)
-        by = self.power
-        power = lambda x: t.call("llvm.nvvm.ex2.approx.ftz.f", "float", [x], _PURE)
+        weights, sums = list(scores), []
+        for row in range(2):
+            mine = _of(row, scores)
+            for k in mine:
+                weights[k] = self._raised(k, t.fma(scores[k], self.power, t.get(self.less[row], "float")))
+            sums.append(self._joined([weights[k] for k in mine], lambda a, b: t.bin("fadd", a, b)))
+        small = t.bin("and", *(t.cmp("ole", x, t.const(TRUSTED, "float")) for x in sums))
+        large = self._any(t.bin("xor", small, V("true", "i1")))
+        for k, x in enumerate(sums):
+            before = t.get(self.total[k], "float")
+            t.set(self.total[k], t.select(large, before, t.bin("fadd", before, x)))
+            t.set(self.fade[k], t.const(1.0, "float"))
+        return weights, large
+
+    def _any(self, condition: V) -> V:
+        """Whether a condition holds for a thread of the group."""
+        t = self.t
+        text = "{ .reg .pred p, q; setp.ne.u32 p, $1, 0; bar.red.or.pred q, $2, 128, p; selp.u32 $0, 1, 0, q; }"
+        barrier = t.bin("add", self.group, i32(VOTES))
+        args = f"{t.cast('zext', condition, 'i32')}, {barrier}"
+        found = t.op(f'call i32 asm sideeffect "{text}", "=r,r,r"({args}) convergent nounwind', "i32")
+        return t.cmp("ne", found, i32(0))
+
+    def _soften(self, scores: list[V], first: bool) -> list[V]:
+        """The weights of a block of keys, and the running maximum and sum with it."""
+        t, by = self.t, self.power
         weights = list(scores)
         for row in range(2):
-            mine = [k for k in range(len(scores)) if k // 2 % 2 == row]
+            mine = _of(row, scores)
             top = self._joined([scores[k] for k in mine], self._larger)
             for step in (1, 2):
                 top = self._larger(top, self._exchanged(top, step))
@@ -125,15 +162,24 @@ class Softmax:
             for k in mine:
                 # The maximum times a number may be infinite if others than products and infinities are in the scores.
                 x = t.fma(scores[k], by, less) if self.forms else t.bin("fmul", t.bin("fsub", scores[k], shift), by)
-                weights[k] = self._power(x) if k // 4 % 8 < self.ordinary else power(x)
+                weights[k] = self._raised(k, x)
             total = self._joined([weights[k] for k in mine], lambda a, b: t.bin("fadd", a, b))
             if not first:
-                fade = power(t.bin("fmul", t.bin("fsub", before, shift), by))
+                fade = self._special(t.bin("fmul", t.bin("fsub", before, shift), by))
                 t.set(self.fade[row], fade)
                 total = t.fma(t.get(self.total[row], "float"), fade, total)
             t.set(self.total[row], total)
             t.set(self.top[row], top)
+            # Without a maximum there is none to trust.
+            t.set(self.less[row], t.select(none, t.const(nan, "float"), less))
         return weights
+
+    def _raised(self, k: int, x: V) -> V:
+        """2**x of the thread's k-th score."""
+        return self._power(x) if k // 4 % 8 < self.ordinary else self._special(x)
+
+    def _special(self, x: V) -> V:
+        return self.t.call("llvm.nvvm.ex2.approx.ftz.f", "float", [x], _PURE)
 
     def _power(self, x: V) -> V:
         """2**x by a polynomial: 0 for -inf, anything for NaN, which others of the row are as well."""
@@ -298,12 +344,11 @@ class Softmax:
             words.append(t.op(f"bitcast {pair} to i32", "i32"))
         return words
 
-    def _fade(self) -> None:
-        """Scale the sums by what the maximum has grown."""
+    def _fade(self, grown: V | None) -> None:
+        """Scale the sums by what the maximum has grown, if it has."""
         t = self.t
         fades = [t.get(c, "float") for c in self.fade]
-        grown: V | None = None
-        if self.lazy:
+        if self.lazy and grown is None:
             some = t.bin("or", *(t.cmp("une", f, t.const(1.0, "float")) for f in fades))
             grown = t.call("llvm.nvvm.vote.any.sync", "i1", [i32(-1), some], _WARP)
         with t.if_(grown):
