@@ -37,7 +37,8 @@ At = tuple[Index, ...]
 PARTIAL = E.structural("partial", 1, "A reduction of each block of an axis.")
 COPY = E.COPY
 #: attrs = elements from one row to the next: the input, which memory holds as three arrays of bfloat16 one after the
-#: other.  An element is the first one's plus 2**-8 times (the second one's plus 2**-8 times the third one's), exactly.
+#: other.  2**16 times an element is the first one's plus 2**-8 times (the second one's plus 2**-8 times the third
+#: one's), exactly; of elements from about 2**112 on, infinities and NaNs, that is an infinity or a NaN.
 TRIPLES = E.structural("triples", 1, "float32 as sums of three bfloat16, which tensor cores multiply.")
 
 WRITES = (E.UPDATE, E.SCATTER)
@@ -191,6 +192,13 @@ def strip_views(node: Expr, at: At) -> tuple[Expr, At]:
     return node, (at if node.shape else ())
 
 
+def behind(x: Expr) -> Expr:
+    """The node behind views."""
+    while x.op is E.VIEW:
+        x = x.inputs[0]
+    return x
+
+
 def edges(group: Group, node: Expr, at: At) -> list[tuple[Expr, At]]:
     """The producers that `node` at index `at` reads, with the index of each, views resolved."""
     op = node.op
@@ -242,6 +250,11 @@ def triples_layout(node: Expr) -> tuple[E.Shape, int]:
     *outer, rows, _ = node.shape
     shape = (*outer, rows, node.attrs)
     return E.contiguous_strides(shape), prod(shape)
+
+
+def chooses_triples(node: Expr) -> bool:
+    """Whether a node is part of a choice between a TRIPLES and what that was made of."""
+    return any(behind(x).op is TRIPLES for x in node.inputs)
 
 
 def memory_of(node: Expr) -> tuple[np.dtype, int]:

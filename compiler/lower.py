@@ -40,9 +40,10 @@ from .schedule import GPU_ROW, Space, Tiles, bucket, cpu, gpu, is_ordered
 MANY = 16
 SIDE_VALUES = 3
 STEP_COST = 40
-#: The size of a part of a float32, relative to the one before, and the largest bfloat16.
+#: The size of a part of a float32, relative to the one before, and what elements are multiplied by, so that the first
+#: part of the smallest has all their digits.
 PART = 2.0**-8
-LARGEST = 2.0**128 - 2.0**120
+RAISED = 2.0**16
 #: Types that a panel of a product may hold beside each other.
 _PACKED = {
     "f16": "f32", "bf16": "f32", "f32": "f32", "f64": "f64", "i32": "i32", "u32": "i32", "i64": "i64", "u64": "i64",
@@ -625,20 +626,18 @@ class Lowering:
         ]
         for x in reversed(others):
             total = b.op("add", x, self._op("multiply", total, b.const(PART, "f32")))
-        return total
+        return self._op("multiply", total, b.const(1 / RAISED, "f32"))
 
     def _store_triples(self, out: Expr, form: Index, x: Value) -> None:
-        """Split elements.  Of those near the largest one the parts are cut off: rounded up they would be infinite."""
+        """Split elements."""
         b = self.b
         _, plane = triples_layout(out)
         affine = self._affine(form)
         assert affine is not None
         offset, strides, extents = affine
-        x = self._spread(x, extents)
-        low, high = (b.const(sign * LARGEST, "f32") for sign in (-1, 1))
+        x = self._op("multiply", self._spread(x, extents), b.const(RAISED, "f32"))
         for k in range(3):
-            # What is left of an infinity is one, and so is its last part.
-            part = b.cast(x if k == 2 else self._op("minimum", self._op("maximum", x, low), high), "bf16")
+            part = b.cast(x, "bf16")
             b.store_view(part, self._pointer(out, form.const + k * plane), offset, strides)
             if k < 2:
                 x = self._op("multiply", b.op("subtract", x, b.cast(part, "f32")), b.const(1 / PART, "f32"))

@@ -13,7 +13,7 @@ from typing import Any
 from . import dtypes
 from . import expr as E
 from .expr import Expr
-from .fusion import COPY, PARTIAL, WRITES, Group, Policy, memory_of, operands, partition, touched
+from .fusion import COPY, PARTIAL, WRITES, Group, Policy, chooses_triples, memory_of, operands, partition, touched
 from .ir import Kernel
 from .lower import lower
 from .lower_online import lower_online
@@ -495,7 +495,8 @@ class _Assembly:
         if g.product is not None:
             products = [g.product] if g.online is None else [g.product, g.online.scores]
             flops += sum([2 * x.size * x.inputs[0].shape[-1] for x in products])
-        ops = [n.op.name if n.op is not E.DOT or n.attrs is None else f"dot ({n.attrs})" for n in reversed(g.nodes)]
+        named = [n for n in reversed(g.nodes) if not chooses_triples(n)]
+        ops = [n.op.name if n.op is not E.DOT or n.attrs is None else f"dot ({n.attrs})" for n in named]
         return KernelStep(
             name, text(lowered.kernel), lowered.kernel, lowered.programs, lowered.serial, lowered.messages, args,
             writes, list(reads), moved, flops, ops,
@@ -552,7 +553,8 @@ class _Assembly:
 
 def _name(g: Group) -> str:
     """A short name from the operations, for people."""
-    names = [n.attrs[0].name if n.op is PARTIAL else n.op.name for n in reversed(g.nodes)]
+    nodes = [n for n in reversed(g.nodes) if not chooses_triples(n)]
+    names = [n.attrs[0].name if n.op is PARTIAL else n.op.name for n in nodes]
     seen = dict.fromkeys(n for n in names if n not in ("cast", "copy"))
     return "_".join(list(seen)[:6]) or "copy"
 

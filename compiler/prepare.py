@@ -40,6 +40,8 @@ ADDING = 1.5
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 #: Sides of a product of float32 from which it is worth splitting its operands in parts.
 TRIPLES_SIDE = 128
+#: Cost of an operand that is computed twice: where it is split, and where a tile of its product needs all of it.
+REPEATED = 20
 #: Bytes of a part's element.
 PART_BYTES = 2
 #: Reductions that the kernel of a product can make of its rows.
@@ -330,25 +332,28 @@ class _Preparation:
         return min(*node.shape[-2:], k) >= TRIPLES_SIDE and node.size * k >= least
 
     def _as_triples(self, x: Expr) -> Expr:
-        """A product's operand as parts, in memory's order; a broadcast one is split once."""
+        """A product's operand as triples in memory's order; one that is broadcast is split once."""
         found = self.split.get(x)
         if found is None:
-            strides = _strides(x) or contiguous_strides(x.shape)
+            whole = _walkable(x) if _cost(x) <= REPEATED else _copy(x)
+            strides = _strides(whole) or contiguous_strides(x.shape)
             shape = [1 if s == 0 else n for n, s in zip(x.shape[:-2], strides, strict=False)]
             order = [*range(len(x.shape))]
             if 0 < abs(strides[-2]) < abs(strides[-1]):
                 order[-2:] = order[:-3:-1]
             shape = (*shape, *x.shape[-2:])
-            value, permuted = x, tuple([shape[k] for k in order])
+            value, permuted = whole, tuple([shape[k] for k in order])
             if permuted != x.shape or order[-1] != len(order) - 1:
                 steps = contiguous_strides(x.shape)
-                value = Expr(E.VIEW, (x,), (0, tuple([steps[k] for k in order])), permuted, x.dtype, 0)
+                value = Expr(E.VIEW, (whole,), (0, tuple([steps[k] for k in order])), permuted, x.dtype, 0)
             pitch = -(-permuted[-1] * PART_BYTES // self.policy.pitch) * self.policy.pitch // PART_BYTES
-            found = Expr(TRIPLES, (value,), pitch, permuted, x.dtype, 0)
-            if value is not x:
+            triples = Expr(TRIPLES, (value,), pitch, permuted, x.dtype, 0)
+            if value is not whole:
                 steps = contiguous_strides(permuted)
                 back = [0 if n == 1 else steps[order.index(k)] for k, n in enumerate(shape)]
-                found = Expr(E.VIEW, (found,), (0, tuple(back)), x.shape, x.dtype, 0)
+                triples = Expr(E.VIEW, (triples,), (0, tuple(back)), x.shape, x.dtype, 0)
+            finite = Expr(TABLE["isfinite"], (triples,), None, x.shape, dtypes.BOOL, 0)
+            found = Expr(TABLE["where"], (finite, triples, whole), None, x.shape, x.dtype, 0)
             self.split[x] = found
         return found
 
@@ -823,6 +828,20 @@ def _memory_strides(x: Expr, any_: bool = False) -> E.Shape | None:
     strides = _memory_strides(base, any_)
     found = None if strides is None else E.compose(base.shape, 0, strides, offset, steps, x.shape)
     return None if found is None else found[1]
+
+
+def _cost(x: Expr) -> int:
+    """What computing an element with everything elementwise that it is made of takes, in additions."""
+    if x.op is E.VIEW:
+        return _cost(x.inputs[0])
+    if x.op.kind != "elementwise":
+        return 0
+    total = x.op.cost
+    for y in x.inputs:
+        if total > REPEATED:
+            break
+        total += _cost(y)
+    return total
 
 
 def _with_inputs(node: Expr, inputs: tuple[Expr, ...]) -> Expr:

@@ -16,8 +16,9 @@ from . import dtypes
 from . import expr as E
 from .draws import PER_BLOCK
 from .expr import Expr
-from .fusion import PARTIAL, TRIPLES, At, Group, canonical, edges, split_axis
+from .fusion import PARTIAL, TRIPLES, At, Group, behind, canonical, edges, split_axis
 from .index import Axis, Index
+from .ops import TABLE
 
 Tiles = dict[Axis, int | None]
 
@@ -341,10 +342,8 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
 
 def in_triples(product: Expr) -> bool:
     """Whether a product of float32 is one of its operands' parts in bfloat16."""
-    x = product.inputs[0]
-    while x.op is E.VIEW:
-        x = x.inputs[0]
-    return x.op is TRIPLES
+    x = behind(product.inputs[0])
+    return x.op is TABLE["where"] and behind(x.inputs[1]).op is TRIPLES
 
 
 def _is_wide(product: Expr) -> bool:

@@ -1,22 +1,25 @@
 """The schedule of products of f32 on Hopper's tensor cores, which multiply bf16; see gemm.py.
 
-Each operand lies in memory in three parts of bf16, each scaled by 2**8 more than the one before, that add up to it.  Of
-the nine products of parts six count: those of a step of k are added up from the smallest to the largest, scaled down
-between, and then added to the tile's sums.  Tensor cores truncate as they add, which in so short a run does no harm.
+Each operand, times 2**16, lies in memory in three parts of bf16, each scaled by 2**8 more than the one before, that add
+up to it: so the parts of the smallest numbers have all their digits.  Of the nine products of parts six count: those of
+a step of k are added up from the smallest to the largest, scaled down between, and then added to the tile's sums.
+Tensor cores truncate as they add, which in so short a run does no harm.
 
-A tile of which a sum is infinite or a NaN is computed once more in ordinary arithmetic, from what the parts add up to:
-so infinities and NaNs come out as they do there, and so do sums whose parts alone overflow.
+A tile of which a sum is infinite or a NaN is computed once more in ordinary arithmetic, from the operands themselves:
+so infinities and NaNs come out as they do there, and so do sums and elements that are too large to be scaled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from .. import ir
 from ..llvm.text import V
 from . import memory, tensor_maps
 from .hopper import SIDE, Hopper, nbytes
 from .memory import SHARED, i32, i64
+from .panels import Side
 from .pipeline import Ring
 from .simt import Simt, Sums
 from .target import Target
@@ -24,8 +27,8 @@ from .wgmma import ROWS
 
 #: Products of parts that are of one size, smallest first.
 PRODUCTS = (((2, 0), (0, 2), (1, 1)), ((1, 0), (0, 1)), ((0, 0),))
-#: The scale of a part relative to the one before.
-SCALE = 2.0**-8
+#: The scale of a part relative to the one before, and that of the first one.
+SCALE, RAISED = 2.0**-8, 2.0**16
 COUNT = 3
 
 
@@ -38,7 +41,7 @@ class Triples(Hopper):
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
         roots = [op for op in kernel.body.ops if op.name == "dot" and op.result.type.dtype == "f32"]
-        if target.arch != "sm_90a" or not roots or not all(parts_of(x) for x in roots[0].operands[:2]):
+        if target.arch != "sm_90a" or not roots or None in map(triple, roots[0].operands[:2]):
             return False
         made = Triples(kernel, target)
         return made.block in ((ROWS, 64), (ROWS, 128)) and None not in made.maps.values()
@@ -48,11 +51,14 @@ class Triples(Hopper):
         self.maps = {}
         for name, side in (("a", self.a), ("b", self.b)):
             box = (SIDE, side.extent if side.deep else SIDE)
-            for k, op in enumerate(parts_of(side.values[0])):
+            for k, op in enumerate(_parts(side)):
                 self.maps[f"{name}{k}"] = tensor_maps.find(kernel, self.facts, op, box)
 
     def _multiplied(self) -> str:
         return "bf16"
+
+    def _access(self, side: Side) -> None:
+        side.deep = self.facts.width(_parts(side)[0], self.k) > 0
 
     def _place_panels(self) -> None:
         sizes = [nbytes(side) for side in (self.a, self.b)]
@@ -78,6 +84,8 @@ class Triples(Hopper):
             for total, cell in zip(_cells(sums), _cells(fresh), strict=True):
                 t.set(total, t.bin("fadd", t.get(total, "float"), t.get(cell, "float")))
             self._advance(ring)
+        for cell in _cells(sums):
+            t.set(cell, t.bin("fmul", t.get(cell, "float"), t.const(RAISED**-2, "float")))
         self.epilogue.prefetch()
 
     def _leave(self, sums: Sums) -> None:
@@ -120,6 +128,14 @@ class Plain(Simt):
 
     def _step(self) -> int:
         return 16
+
+    def _sides(self) -> tuple[list[str], tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]]:
+        dims, sides = super()._sides()
+        a, b = (found.whole for (x,) in sides if (found := triple(x)))
+        return dims, ((a,), (b,))
+
+    def _copies(self) -> bool:
+        return False
 
     def _synchronize(self) -> None:
         self.gemm._act("bar.sync $0, 128;", self.t.bin("add", self.gemm.group, i32(1)))
@@ -176,32 +192,60 @@ def _cells(sums: Sums) -> list[V]:
     return [cell for row in sums for (cell,) in row]
 
 
-def parts_of(value: ir.Value) -> list[ir.Op]:
-    """The loads of the parts that a value is the sum of, largest first; none if it is no such sum."""
-    loads: list[ir.Op] = []
-    while len(loads) < COUNT - 1:
-        op = value.op
-        if op is None or op.name != "add":
-            return []
-        first, rest = op.operands
-        loads += _load(first)
-        if rest.op is None or rest.op.name != "multiply" or not _is_scale(rest.op.operands[1]):
-            return []
-        value = rest.op.operands[0]
-    loads += _load(value)
-    return loads if len(loads) == COUNT else []
+class Triple(NamedTuple):
+    """An operand: the loads of its parts, largest first, and all of it, for where these are not finite."""
+
+    parts: list[ir.Op]
+    whole: ir.Value
+
+
+def triple(value: ir.Value) -> Triple | None:
+    """How an operand is made of parts; None if it is not."""
+    match _made(value):
+        case "where", (condition, scaled, whole):
+            pass
+        case _:
+            return None
+    if _made(condition) != ("isfinite", (scaled,)):
+        return None
+    parts: list[ir.Op] = []
+    rest = _multiplied(scaled, 1 / RAISED)
+    while rest is not None and len(parts) < COUNT - 1:
+        match _made(rest):
+            case "add", (part, smaller):
+                parts += _load(part)
+                rest = _multiplied(smaller, SCALE)
+            case _:
+                return None
+    if rest is None:
+        return None
+    parts += _load(rest)
+    return Triple(parts, whole) if len(parts) == COUNT else None
+
+
+def _parts(side: Side) -> list[ir.Op]:
+    found = triple(side.values[0])
+    assert found is not None
+    return found.parts
+
+
+def _made(value: ir.Value) -> tuple[str, tuple[ir.Value, ...]]:
+    return (value.op.name, value.op.operands) if value.op is not None else ("", ())
+
+
+def _multiplied(value: ir.Value, factor: float) -> ir.Value | None:
+    """What a factor multiplies to give a value."""
+    match _made(value):
+        case "multiply", (x, y):
+            _, spread = _made(y)
+            op = (spread[0] if spread else y).op
+            return x if op is not None and op.name == "const" and op.attrs["value"] == factor else None
+    return None
 
 
 def _load(value: ir.Value) -> list[ir.Op]:
-    op = value.op
-    if op is None or op.name != "cast":
-        return []
-    (x,) = op.operands
-    return [x.op] if x.type.dtype == "bf16" and x.op is not None and x.op.name == "load_view" else []
-
-
-def _is_scale(value: ir.Value) -> bool:
-    op = value.op
-    if op is not None and op.name == "broadcast":
-        op = op.operands[0].op
-    return op is not None and op.name == "const" and op.attrs["value"] == SCALE
+    """The load of a bf16 that a value is."""
+    match _made(value):
+        case "cast", (x,) if x.type.dtype == "bf16" and x.op is not None and x.op.name == "load_view":
+            return [x.op]
+    return []
