@@ -309,7 +309,7 @@ class _Preparation:
             return narrow
         if self._by_triples(node, k):
             a, b = self._as_triples(a), self._as_triples(b)
-            parts = self._parts(node, k, 1)
+            parts = self._parts(node, k, 1, 6)
             return self._product_in_parts(node, a, b, parts) if parts > 1 else _with_inputs(node, (a, b))
         a, b = _walkable(a), _walkable(b)
         if self.policy.pitch and dtypes.name(node.dtype) in _NARROW:
@@ -399,10 +399,10 @@ class _Preparation:
                 product = Expr(TABLE["multiply"], (product, scale), None, node.shape, product.dtype, 0)
         return _cast(product, node.dtype)
 
-    def _parts(self, node: Expr, k: int, cluster: int) -> int:
+    def _parts(self, node: Expr, k: int, cluster: int, products: int = 1) -> int:
         """Parts of k, each a product of its own, where there are too few tiles for all processors.
 
-        Up to `cluster` processors share a tile.
+        Up to `cluster` processors share a tile; each two elements make so many `products`.
         """
         *batch, m, n = node.shape
         tiles = prod(batch) * -(-m // TENSOR_TILE[0]) * -(-n // TENSOR_TILE[1])
@@ -413,7 +413,7 @@ class _Preparation:
 
         def cost(parts: int) -> float:
             count = prod(batch) * parts
-            found, *_ = product_cost(GPU_WIDE_PRODUCT, (m, n), k // parts, count, processors, cluster)
+            found, *_ = product_cost(GPU_WIDE_PRODUCT, (m, n), products * k // parts, count, processors, cluster)
             # What is added up is written and read again, in four bytes an element.
             return found + (parts > 1) * (ADDING + 8 * m * n * count / (GPU_BYTES * processors))
 

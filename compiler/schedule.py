@@ -80,7 +80,7 @@ GPU_LOST, GPU_SHARED_DEPTH = 1.0, 1024
 #: GPU: bytes of memory that a processor takes in that time.
 GPU_BYTES = 45_000
 #: The same of products of float32 in parts.
-GPU_TRIPLES = {(128, 128): 1.25, (128, 64): 0.7}
+GPU_TRIPLES = {(128, 128): 1.5, (128, 64): 0.85}
 #: GPU: columns of a tile at most whose sums are promoted.
 GPU_PROMOTED = 128
 

@@ -138,7 +138,7 @@ def test_batches():
 
 @pytest.mark.parametrize("turned", ["", "ab"])
 def test_parts_of_k(monkeypatch, turned):
-    monkeypatch.setattr(prepare, "LEAST_PART", 64)
+    monkeypatch.setattr(prepare._Preparation, "_parts", lambda *args: 4)
     r = np.random.default_rng(6)
     a, b = floats(r, 48, 256), floats(r, 256, 40)
     x, y = (on_gpu(a.T.copy()).T, on_gpu(b.T.copy()).T) if turned else (on_gpu(a), on_gpu(b))
