@@ -23,8 +23,9 @@ import blockarray as ba
 
 DEPTHS = (64, 256, 1024, 4096, 16384)
 INPUTS = ("random", "badly scaled", "cancelling")
-#: Rows and columns of the products, and those of which the elements are compared.
-SIDE, SAMPLED = {"cpu": 256, "cuda": 512}, 64
+#: Rows and columns of the products, and those of which the elements are compared.  A GPU has enough tiles of as many
+#: for all processors: of fewer, libraries add parts of k up by themselves, which is more accurate.
+SIDE, SAMPLED = {"cpu": 256, "cuda": 2048}, 64
 
 
 @dataclass(frozen=True)
@@ -63,28 +64,29 @@ def dtype_of(name: str) -> np.dtype:
 
 
 @cache
-def normal(rows: int, columns: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal((rows, columns))
+def normal(rows: int, columns: int, seed: int, dtype: Any) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((rows, columns), dtype)
 
 
 def operands(kind: Kind, inputs: str, side: int, depth: int) -> tuple[np.ndarray, np.ndarray]:
     """Matrices of (side, depth) and (depth, side), in the product's type."""
     dtype = dtype_of(kind.dtype)
-    a, b = normal(side, depth, 1), normal(depth, side, 2)
+    base = np.float64 if dtype in (np.float64, np.complex128) else np.float32
+    a, b = normal(side, depth, 1, base), normal(depth, side, 2, base)
     if dtype.kind == "c":
-        a, b = a + 1j * normal(side, depth, 3), b + 1j * normal(depth, side, 4)
+        a, b = (x + dtype.type(1j) * normal(*x.shape, k, base) for k, x in ((3, a), (4, b)))
     if dtype.kind == "i":
         return tuple(np.clip(np.rint(50 * x), -128, 127).astype(dtype) for x in (a, b))  # pyright: ignore
     if inputs == "badly scaled":
         rng = np.random.default_rng(5)
         rows, columns, along = (rng.integers(-kind.exponents, kind.exponents + 1, n) for n in (side, side, depth))
-        a = a * 2.0 ** (rows[:, None] + along)
-        b = b * 2.0**columns
+        a = a * np.exp2(rows[:, None] + along).astype(base)
+        b = b * np.exp2(columns).astype(base)
     if inputs == "cancelling":
         # The second half of the terms takes away what the first one adds up to, all but a thousandth.
         half = depth // 2
         a = np.concatenate([a[:, :half], a[:, :half]], 1)
-        b = np.concatenate([b[:half], -b[:half] * (1 + 2.0**-10)], 0)
+        b = np.concatenate([b[:half], b[:half] * base(-1 - 2.0**-10)], 0)
     return a.astype(dtype), b.astype(dtype)
 
 
