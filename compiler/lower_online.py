@@ -395,8 +395,8 @@ class _Online(Lowering):
                 return b.const(value, dtype)
             case Pivot(x):
                 return self._pivot(self._term(Maximum(x)))
-            case Unit(x):
-                return b.op("exp", b.op("subtract", self._term(Pivot(x)), self._term(Maximum(x))))
+            case Unit(x, top):
+                return b.op("exp", b.op("subtract", self._term(Pivot(x)), self._term(top)))
             case Apply("cast", dtype, (x,)):
                 return b.cast(self._term(x), dtype)
             case Apply(name, dtype, args):

@@ -71,9 +71,13 @@ class Pivot:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """exp(Pivot - Maximum): 1, but infinite where all scores are minus infinity."""
+    """exp(Pivot - top), where top is the scores' maximum: 1, but infinite where all scores are minus infinity.
+
+    If top is that of what is scaled to be the scores, and the scale is negative, it is larger than 1.
+    """
 
     scores: Term
+    top: Term
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ def dtype_of(term: Term) -> str:
             return wide(dtypes.name(node.dtype))
         case Apply(_, dtype, _) | Number(_, dtype) | Product(_, dtype):
             return dtype
-        case Maximum(x) | Pivot(x) | Unit(x) | Weights(x) | Sum(x):
+        case Maximum(x) | Pivot(x) | Unit(x, _) | Weights(x) | Sum(x):
             return dtype_of(x)
 
 
@@ -119,8 +123,11 @@ def terms(term: Term) -> Iterator[Term]:
         case Apply(_, _, args):
             for x in args:
                 yield from terms(x)
-        case Maximum(x) | Pivot(x) | Unit(x) | Weights(x) | Sum(x) | Product(x, _):
+        case Maximum(x) | Pivot(x) | Weights(x) | Sum(x) | Product(x, _):
             yield from terms(x)
+        case Unit(x, top):
+            yield from terms(x)
+            yield from terms(top)
 
 
 # -- what a node is to the walk ---------------------------------------------------------------------------------------
@@ -316,7 +323,8 @@ class Analysis:
         match name, xs:
             case "exp", [Shifted(term, late)]:
                 # exp(term - late) = exp(term - pivot) * exp(pivot - late)
-                factor = Unit(term) if late == Maximum(term) else _exp_of_difference(Pivot(term), late, dtype)
+                top = _is_top(late, term)
+                factor = Unit(term, late) if top else _exp_of_difference(Pivot(term), late, dtype)
                 return Weight(term, Weights(term), factor)
             case "cast", [Weight() as w] if dtype in dtypes.FLOAT:
                 return w if dtype == dtype_of(w.term) else replace(w, term=Apply(name, dtype, (w.term,)))
@@ -358,6 +366,14 @@ class Analysis:
             case "cast", [Shifted(x, late)] if dtype in dtypes.FLOAT:
                 return Shifted(apply(name, x), apply(name, late))
         return None
+
+
+def _is_top(late: Term, scores: Term) -> bool:
+    """Whether something is the maximum of scores, or of what they are scaled from, scaled like them."""
+    match late, scores:
+        case Apply("multiply" | "divide" as f, _, (a, b)), Apply(g, _, (x, y)) if f == g:
+            return (a == Maximum(x) and b == y) or (f == "multiply" and a == x and b == Maximum(y))
+    return late == Maximum(scores)
 
 
 def _exp_of_difference(x: Term, y: Term, dtype: str) -> Term:
