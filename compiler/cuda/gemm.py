@@ -6,8 +6,8 @@ such as a table of distances.
 The kernel's dims m and n are blocked by powers of two, and its grid ends with m's and n's axes, so a launch has
 ceil(m / block) * ceil(n / block) programs for each batch.  A program takes its block in tiles that the registers hold.
 For each tile it walks k in steps: while it multiplies one step's panels, which lie in shared memory, it loads the next
-step's into registers, with their prologue applied on the way.  The epilogue takes the finished tile from the registers
-to memory.
+step's into registers, with their prologue applied on the way; operands that need none are copied past the registers,
+some steps ahead.  The epilogue takes the finished tile from the registers to memory.
 """
 
 from __future__ import annotations
