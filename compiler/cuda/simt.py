@@ -205,10 +205,11 @@ class Simt:
         return value.op is not None and value.op.name == "load_view" and value.type.dtype == self.held(value)
 
     def _arrange(self) -> None:
-        """Lay out panels that operands are copied to: along rows or columns, which copies of single elements turn."""
+        """Lay out panels that operands are copied to: along rows or columns; copies of single elements turn them."""
         for side in (self.a, self.b):
             side.pitch += PADDING
             side.width = 1 if side.deep else side.width
+        self.eager = True
 
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Generated:
@@ -432,14 +433,6 @@ class Simt:
             else:
                 self._multiply(sums, self.buffer(number(k)), None)
 
-    def _read_first(self, here: V) -> None:
-        """Read what the first products of a step's panels need."""
-        raise NotImplementedError
-
-    def _multiply_on(self, sums: Sums, here: V, following: V) -> None:
-        """Multiply a step's panels, of which that has been read, and read the same of the next step's."""
-        raise NotImplementedError
-
     def _declare_copies(self) -> None:
         for name, operands in (("commit.group", []), ("wait.group", ["i32"])):
             self.t.declare(f"llvm.nvvm.cp.async.{name}", "void", operands)
@@ -496,16 +489,7 @@ class Simt:
     def _multiply(self, sums: Sums, here: V, steps: V | None) -> None:
         """Add a step's products: all of it, or, of the last one, `steps` elements of k."""
         t = self.t
-        starts = []
-        for side, position in ((self.a, self.down), (self.b, self.across)):
-            starts.append([
-                scaled(t, memory.at(t, here, offset), position, p.size)
-                for p, offset in zip(side.planes, side.offsets, strict=True)
-            ])  # fmt: skip
-        unroll = self.step
-        cost = self.high * self.broad * max(1, len(self.inner)) * len(sums[0][0]) ** 2
-        while unroll > 1 and unroll * cost > self.unrolled:
-            unroll //= 2
+        starts, unroll = self._starts(here), self._unroll(sums)
         if steps is None and unroll == self.step:
             self._products(sums, starts, None, unroll)
         elif steps is None:
@@ -520,23 +504,86 @@ class Simt:
             with t.for_(t.bin("sub", steps, done)) as k:
                 self._products(sums, starts, t.bin("add", k, done), 1)
 
-    def _products(self, sums: Sums, starts: list[list[V]], k: V | None, count: int) -> None:
+    def _starts(self, here: V) -> list[list[V]]:
+        """Addresses of a thread's first elements of both sides, by plane."""
+        t = self.t
+        return [
+            [
+                scaled(t, memory.at(t, here, offset), position, p.size)
+                for p, offset in zip(side.planes, side.offsets, strict=True)
+            ]
+            for side, position in ((self.a, self.down), (self.b, self.across))
+        ]
+
+    def _unroll(self, sums: Sums) -> int:
+        """Elements of k in a turn of the inner loop."""
+        cost = self.high * self.broad * max(1, len(self.inner)) * len(sums[0][0]) ** 2
+        unroll = self.step
+        while unroll > 1 and unroll * cost > self.unrolled:
+            unroll //= 2
+        return unroll
+
+    def _read_first(self, here: V) -> None:
+        """Read what the first products of a step's panels need."""
+        first = self._both(self._starts(here), None, 0)
+        self.held = [[[self.t.cell(x.ty) for x in xs] for xs in side] for side in first]
+        self._hold(first)
+
+    def _hold(self, first: list[list[list[V]]]) -> None:
+        for cells, values in zip(self.held, first, strict=True):
+            for xs, ys in zip(cells, values, strict=True):
+                for cell, y in zip(xs, ys, strict=True):
+                    self.t.set(cell, y)
+
+    def _multiply_on(self, sums: Sums, here: V, following: V) -> None:
+        """Multiply a step's panels, of which the first elements have been read, and read the next step's first ones."""
+        t = self.t
+        starts, beyond, unroll = self._starts(here), self._starts(following), self._unroll(sums)
+        with t.for_(i32(self.step), unroll) as k:
+            after = t.bin("add", k, i32(unroll))
+            ends = t.cmp("eq", after, i32(self.step))
+            coming = [
+                [
+                    t.select(ends, there, scaled(t, at, after, side.pitch * p.size))
+                    for p, at, there in zip(side.planes, xs, ys, strict=True)
+                ]
+                for side, xs, ys in zip((self.a, self.b), starts, beyond, strict=True)
+            ]
+            first = [[[t.get(c, self._sum_type(i)) for i, c in enumerate(xs)] for xs in side] for side in self.held]
+            self._hold(self._products(sums, starts, k, unroll, first, coming))
+
+    def _products(
+        self, sums: Sums, starts: list[list[V]], k: V | None, count: int,
+        first: list[list[list[V]]] | None = None, beyond: list[list[V]] | None = None,
+    ) -> list[list[list[V]]]:  # fmt: skip
+        """Add the products of `count` elements of k; elements are read while those before them are multiplied.
+
+        The first ones may be given.  Gives those at `beyond`, if that is.
+        """
         t = self.t
         values = [[[t.get(c, self._sum_type(i)) for i, c in enumerate(cells)] for cells in row] for row in sums]
-        sides = ((self.a, starts[0], self.high), (self.b, starts[1], self.broad))
-        fetch = lambda step: [self._fragments(*side[:2], k, step, side[2], axis) for axis, side in enumerate(sides)]
-        following = fetch(0)
+        following = first or self._both(starts, k, 0)
         for step in range(count):
-            first, second = following
+            here = following
             if step + 1 < count:
-                following = fetch(step + 1)
-            for i, a in enumerate(first):
-                for j, b in enumerate(second):
+                following = self._both(starts, k, step + 1)
+            elif beyond is not None:
+                following = self._both(beyond, None, 0)
+            for i, a in enumerate(here[0]):
+                for j, b in enumerate(here[1]):
                     values[i][j] = self._add(values[i][j], a, b)
         for row, new in zip(sums, values, strict=True):
             for cells, xs in zip(row, new, strict=True):
                 for cell, x in zip(cells, xs, strict=True):
                     t.set(cell, x)
+        return following
+
+    def _both(self, starts: list[list[V]], k: V | None, step: int) -> list[list[list[V]]]:
+        """A thread's elements of both sides at one element of k."""
+        return [
+            self._fragments(side, starts[axis], k, step, (self.high, self.broad)[axis], axis)
+            for axis, side in enumerate((self.a, self.b))
+        ]
 
     def _sum_type(self, part: int) -> str:
         ty = register_type(self.wide)
