@@ -6,7 +6,7 @@ and of k in such an order of registers that no neighbours in memory are neighbou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .. import dtypes, ir
 from ..llvm.text import V
@@ -78,6 +78,7 @@ class Mma64(Simt):
     def _threads(self) -> None:
         t, tid = self.t, self.tid
         lane, number = t.bin("and", tid, i32(31)), t.bin("lshr", tid, i32(5))
+        self.late = t.bin("and", number, i32(4))
         broad = self.columns // self.warp[1]
         down = t.bin("mul", t.bin("lshr", number, i32(broad.bit_length() - 1)), i32(self.warp[0]))
         across = t.bin("mul", t.bin("and", number, i32(broad - 1)), i32(self.warp[1]))
@@ -110,10 +111,10 @@ class Mma64(Simt):
         self.held = [[[[self.t.cell("double") for _ in x] for x in xs] for xs in side] for side in first]
         self._hold(first)
 
-    def _multiply_on(self, sums: Sums, here: V, following: V) -> None:
+    def _multiply_on(self, sums: Sums, here: V, following: V, copy: Callable[[], None]) -> None:
         get = lambda cell: self.t.get(cell, "double")
         first = [[[[get(c) for c in x] for x in xs] for xs in side] for side in self.held]
-        found = self._multiply_step(sums, self._bases(here), first, self._bases(following))
+        found = self._multiply_step(sums, self._bases(here), first, self._bases(following), copy)
         self._hold(found)
 
     def _hold(self, first: list[list[Fragment]]) -> None:
@@ -137,11 +138,13 @@ class Mma64(Simt):
         return [rows, [self._fetch(self.b, bases[1], line, 0) for line in range(0, self.warp[1], 8)]]
 
     def _multiply_step(
-        self, sums: Sums, bases: list[list[V]], first: list[list[Fragment]], following: list[list[V]] | None
-    ) -> list[list[Fragment]]:
+        self, sums: Sums, bases: list[list[V]], first: list[list[Fragment]], following: list[list[V]] | None,
+        copy: Callable[[], None] | None = None,
+    ) -> list[list[Fragment]]:  # fmt: skip
         """Multiply a step whose first fragments are given; gives those of the following one.
 
-        Fragments are read while those before them are multiplied.
+        Fragments are read while those before them are multiplied.  Of two warps that share tensor cores, one begins
+        copies when the other one multiplies.
         """
         t = self.t
         values = [[[t.get(c, "double") for c in cells] for cells in row] for row in sums]
@@ -149,7 +152,11 @@ class Mma64(Simt):
         if following is not None:
             turns.append((following, 0, 0))
         a, b = first
-        for n, (_, _, line) in enumerate(turns[: self.step // DEPTH * self.warp[0] // 16]):
+        count = self.step // DEPTH * self.warp[0] // 16
+        for n, (_, _, line) in enumerate(turns[:count]):
+            if copy is not None and n in (0, count // 2):
+                with t.if_(t.cmp("eq" if n else "ne", self.late, i32(0))):
+                    copy()
             coming = a
             if n + 1 < len(turns):
                 place, deep, below = turns[n + 1]

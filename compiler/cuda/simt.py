@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .. import dtypes, ir, ops
 from ..llvm import math
@@ -427,10 +427,11 @@ class Simt:
             t.line(f"call void @llvm.nvvm.cp.async.wait.group(i32 {early - 2 if self.eager else early - 1})")
             t.line(BARRIER)
             following = t.bin("add", k, i64(early * step))
-            self._copy(loaders, depth, following, number(following))
+            copy = lambda following=following: self._copy(loaders, depth, following, number(following))
             if self.eager:
-                self._multiply_on(sums, self.buffer(number(k)), self.buffer(number(t.bin("add", k, i64(step)))))
+                self._multiply_on(sums, self.buffer(number(k)), self.buffer(number(t.bin("add", k, i64(step)))), copy)
             else:
+                copy()
                 self._multiply(sums, self.buffer(number(k)), None)
 
     def _declare_copies(self) -> None:
@@ -535,9 +536,13 @@ class Simt:
                 for cell, y in zip(xs, ys, strict=True):
                     self.t.set(cell, y)
 
-    def _multiply_on(self, sums: Sums, here: V, following: V) -> None:
-        """Multiply a step's panels, of which the first elements have been read, and read the next step's first ones."""
+    def _multiply_on(self, sums: Sums, here: V, following: V, copy: Callable[[], None]) -> None:
+        """Multiply a step's panels, of which the first elements have been read, and read the next step's first ones.
+
+        Meanwhile begin to copy a later step's panels.
+        """
         t = self.t
+        copy()
         starts, beyond, unroll = self._starts(here), self._starts(following), self._unroll(sums)
         with t.for_(i32(self.step), unroll) as k:
             after = t.bin("add", k, i32(unroll))
