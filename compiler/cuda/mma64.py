@@ -16,11 +16,17 @@ from .panels import Side
 from .simt import Simt, Sums
 from .target import Target
 
-#: Elements of k in a step and in one instruction.
-STEP, DEPTH = 16, 16
+#: Elements of k in a step.
+STEP = 16
 #: (least rows and columns of a tile, rows and columns of a warp), best first.
 _TILES = {
-    "f64": (((128, 128), (64, 32)), ((64, 64), (32, 32)), ((32, 32), (16, 16)), ((16, 16), (16, 16))),
+    "f64": (
+        ((128, 128), (64, 32)),
+        ((128, 64), (32, 32)),
+        ((64, 64), (32, 32)),
+        ((32, 32), (16, 16)),
+        ((16, 16), (16, 16)),
+    ),
     "c128": (((128, 64), (32, 32)), ((64, 64), (32, 32)), ((32, 32), (16, 16)), ((16, 16), (16, 16))),
 }
 #: Elements between rows of a panel: with them, four rows' elements lie in different banks.
@@ -44,9 +50,11 @@ class Mma64(Simt):
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         super().__init__(kernel, target)
+        #: Elements of k whose fragments are held at once; complex ones are twice as many.
+        self.depth = 16 if self.dtype == "f64" else 8
         #: Rows and elements of k of an instruction; it has 8 columns.
-        self.shape = (16, 16) if target.sm >= 90 else (8, 4)
-        self.eager = self.ahead and self.dtype == "f64"
+        self.shape = (16, self.depth) if target.sm >= 90 else (8, 4)
+        self.eager = self.ahead
 
     def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
         for tile, warp in _TILES[self.dtype]:
@@ -148,11 +156,11 @@ class Mma64(Simt):
         """
         t = self.t
         values = [[[t.get(c, "double") for c in cells] for cells in row] for row in sums]
-        turns = [(bases, k, line) for k in range(0, self.step, DEPTH) for line in range(0, self.warp[0], 16)]
+        turns = [(bases, k, line) for k in range(0, self.step, self.depth) for line in range(0, self.warp[0], 16)]
         if following is not None:
             turns.append((following, 0, 0))
         a, b = first
-        count = self.step // DEPTH * self.warp[0] // 16
+        count = self.step // self.depth * self.warp[0] // 16
         for n, (_, _, line) in enumerate(turns[:count]):
             if copy is not None and n in (0, count // 2):
                 with t.if_(t.cmp("eq" if n else "ne", self.late, i32(0))):
@@ -177,7 +185,7 @@ class Mma64(Simt):
         (plane,) = side.planes
         pitch = self._pitch(side)
         found = []
-        for k in range(first, first + DEPTH, 4):
+        for k in range(first, first + self.depth, 4):
             offset = (line * pitch + k if side.deep else k * pitch + line) * plane.size
             found.append([self.t.load(memory.at(self.t, base, offset), "double", 8) for base in bases])
         return found
@@ -203,7 +211,7 @@ class Mma64(Simt):
         """Of sixteen rows and eight columns, in as many instructions as that takes."""
         rows, depth = self.shape
         sums = list(sums)
-        for k in range(0, DEPTH // 4, depth // 4):
+        for k in range(0, self.depth // 4, depth // 4):
             for half in range(0, 2, rows // 8):
                 halves = range(half, half + rows // 8)
                 steps = range(k, k + depth // 4)

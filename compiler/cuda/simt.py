@@ -40,12 +40,10 @@ _TILES: dict[int, Tiles] = {
     16: (((64, 64), (4, 4)), ((32, 32), (4, 2)), ((16, 16), (2, 2))),
 }
 #: Of products proper: with so many sums a thread, shared memory is read faster than they are added to.
-_LARGE: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
-    "f32": ((128, 128), (8, 16)), "i32": ((128, 128), (8, 16)), "u32": ((128, 128), (8, 16)),
-    "c64": ((128, 64), (8, 8)),
-}  # fmt: skip
-
-
+_LARGE: dict[str, Tiles] = {
+    **dict.fromkeys(("f32", "i32", "u32"), (((128, 256), (8, 16)), ((128, 128), (8, 16)))),
+    "c64": (((128, 128), (8, 8)), ((128, 64), (8, 8))),
+}
 #: The axes that the bits of a warp's lanes count along: it reads few different elements of either side, and in each
 #: half of it pairs of lanes read the same ones.
 _LANES = (1, 0, 1, 1, 0)
@@ -143,7 +141,7 @@ class Simt:
         """A tile's rows and columns, and those of a thread."""
         tiles = _TILES[max(4, dtypes.SIZE[self.wide])]
         if self.root.name == "dot" and self.wide in _LARGE:
-            tiles = _LARGE[self.wide], *tiles
+            tiles = *_LARGE[self.wide], *tiles
         for tile, thread in tiles:
             if tile[0] <= self.block[0] and tile[1] <= self.block[1]:
                 return tile, thread
@@ -164,7 +162,9 @@ class Simt:
 
     def _residents(self) -> int:
         """Blocks that share a processor, which bounds the registers of a thread."""
-        return self.blocks if dtypes.SIZE[self.wide] <= 4 or self.wide == "c64" else 1
+        size = dtypes.SIZE[self.wide]
+        fits = self.threads * self.high * self.broad * size <= 1 << 16
+        return self.blocks if fits and (size <= 4 or self.wide == "c64") else 1
 
     def _step(self) -> int:
         """Elements of k in a step."""
@@ -542,9 +542,15 @@ class Simt:
         Meanwhile begin to copy a later step's panels.
         """
         t = self.t
-        copy()
         starts, beyond, unroll = self._starts(here), self._starts(following), self._unroll(sums)
+        begins = i32(0)
+        if unroll < self.step:
+            # Of two warps that share arithmetic units, one begins copies while the other one multiplies.
+            late = t.bin("lshr", t.bin("and", self.tid, i32(128)), i32(7))
+            begins = self._times(late, self.step // 2)
         with t.for_(i32(self.step), unroll) as k:
+            with t.if_(t.cmp("eq", k, begins)):
+                copy()
             after = t.bin("add", k, i32(unroll))
             ends = t.cmp("eq", after, i32(self.step))
             coming = [
