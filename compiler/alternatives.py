@@ -80,7 +80,8 @@ def _gpu_products(space: Space, names: Mapping[str, Axis], blocks: Choice) -> It
     if in_triples(product):
         sides = [*schedule.GPU_TRIPLES]
     elif product.inputs[0].dtype.itemsize > 2:
-        sides = squares
+        mine = schedule.GPU_TILES.get(dtypes.name(product.inputs[0].dtype), {})
+        squares = sides = [*dict.fromkeys([*mine, *squares])]
     else:
         boxes = product.inputs[0].dtype.itemsize == 2 and space.cluster > 1 and in_boxes(space)
         narrow = [*schedule.GPU_NARROW_PRODUCT] if boxes else []

@@ -63,7 +63,14 @@ GPU_SCAN_COLUMNS = 8
 ATOMIC = frozenset(map(np.dtype, ("int32", "uint32", "int64", "uint64")))
 #: GPU: sides of a product's tile, largest first.
 GPU_PRODUCT = (128, 64, 32, 16)
-GPU_COMPLEX_COLUMNS = 64
+#: GPU: tiles of products of other types, by the time of a step of 64 along k, relative to beginning and ending a tile.
+_ORDINARY = {(128, 256): 4.3, (128, 128): 2.3, (64, 64): 0.75, (32, 32): 0.26, (16, 16): 0.12}
+GPU_TILES: dict[str, dict[tuple[int, int], float]] = {
+    **dict.fromkeys(("f32", "i32", "u32"), _ORDINARY),
+    "f64": {(128, 128): 2.1, (128, 64): 1.1, (64, 64): 0.65, (32, 32): 0.22, (16, 16): 0.12},
+    "c64": {(128, 128): 8.6, (128, 64): 4.6, (64, 64): 2.6, (32, 32): 0.9, (16, 16): 0.4},
+    "c128": {(128, 64): 4.4, (64, 64): 2.4, (32, 32): 0.8, (16, 16): 0.4},
+}
 #: GPU: tiles of products whose processors each take several, in tensor cores, and the time of a step of 64 along k,
 #: relative to that of beginning and ending a tile.
 GPU_WIDE_PRODUCT = {(128, 256): 0.45, (128, 128): 0.25, (128, 64): 0.17}
@@ -311,9 +318,7 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
         assert m and n
         return {a: None if a is k else 128 if a is m else space.group.root.attrs[3] for a in (m, k, n) if a is not None}
     if m and k and n and product is not None and in_triples(product):
-        steps = -(-k.size // 64)
-        rounds = lambda tile: -(-batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True)) // processors)
-        tile = min(GPU_TRIPLES, key=lambda tile: rounds(tile) * (1 + steps * GPU_TRIPLES[tile]))
+        tile = _quickest(GPU_TRIPLES, sizes, k.size, batches, processors)
         return {m: tile[0], k: None, n: tile[1]}
     if m and k and n and product is not None and _is_wide(product) and max(sizes) > GPU_SMALL:
         narrow = product.inputs[0].dtype.itemsize == 1
@@ -332,12 +337,25 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
             if uneven and not narrow and in_boxes(space):
                 space.shares = processors
             return {m: tile[0], k: None, n: tile[1]}
+    tiles = {} if product is None else GPU_TILES.get(dtypes.name(product.inputs[0].dtype), {})
+    if m and k and n and tiles:
+        tile = _quickest(tiles, sizes, k.size, batches, processors)
+        return {m: tile[0], k: None, n: tile[1]}
     sides = [side for side in GPU_PRODUCT if side <= max(GPU_PRODUCT[-1], bucket(max(sizes)))]
     side = next((s for s in sides if batches * prod(-(-size // s) for size in sizes) >= processors), sides[-1])
-    # Complex sums are two registers or four.
-    columns = min(side, GPU_COMPLEX_COLUMNS) if product is not None and product.dtype.kind == "c" else side
-    tile = zip((m, k, n), (side, None, columns), strict=True)
-    return {axis: size for axis, size in tile if axis is not None}
+    return {a: side if a is not k else None for a in (m, k, n) if a is not None}
+
+
+def _quickest(
+    tiles: Mapping[tuple[int, int], float], sizes: list[int], depth: int, batches: int, processors: int
+) -> tuple[int, int]:
+    """The tile with the least time for a product, given the time of a step of 64 along k of each."""
+
+    def cost(tile: tuple[int, int]) -> float:
+        rounds = -(-batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True)) // processors)
+        return rounds * (1 + -(-depth // 64) * tiles[tile])
+
+    return min(tiles, key=cost)
 
 
 def in_triples(product: Expr) -> bool:

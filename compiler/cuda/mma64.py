@@ -116,17 +116,17 @@ class Mma64(Simt):
 
     def _read_first(self, here: V) -> None:
         first = self._read(self._bases(here))
-        self.held = [[[[self.t.cell("double") for _ in x] for x in xs] for xs in side] for side in first]
+        self.taken = [[[[self.t.cell("double") for _ in x] for x in xs] for xs in side] for side in first]
         self._hold(first)
 
     def _multiply_on(self, sums: Sums, here: V, following: V, copy: Callable[[], None]) -> None:
         get = lambda cell: self.t.get(cell, "double")
-        first = [[[[get(c) for c in x] for x in xs] for xs in side] for side in self.held]
+        first = [[[[get(c) for c in x] for x in xs] for xs in side] for side in self.taken]
         found = self._multiply_step(sums, self._bases(here), first, self._bases(following), copy)
         self._hold(found)
 
     def _hold(self, first: list[list[Fragment]]) -> None:
-        for cells, values in zip(self.held, first, strict=True):
+        for cells, values in zip(self.taken, first, strict=True):
             for xs, ys in zip(cells, values, strict=True):
                 for x, y in zip(xs, ys, strict=True):
                     for cell, value in zip(x, y, strict=True):

@@ -527,11 +527,11 @@ class Simt:
     def _read_first(self, here: V) -> None:
         """Read what the first products of a step's panels need."""
         first = self._both(self._starts(here), None, 0)
-        self.held = [[[self.t.cell(x.ty) for x in xs] for xs in side] for side in first]
+        self.taken = [[[self.t.cell(x.ty) for x in xs] for xs in side] for side in first]
         self._hold(first)
 
     def _hold(self, first: list[list[list[V]]]) -> None:
-        for cells, values in zip(self.held, first, strict=True):
+        for cells, values in zip(self.taken, first, strict=True):
             for xs, ys in zip(cells, values, strict=True):
                 for cell, y in zip(xs, ys, strict=True):
                     self.t.set(cell, y)
@@ -560,7 +560,7 @@ class Simt:
                 ]
                 for side, xs, ys in zip((self.a, self.b), starts, beyond, strict=True)
             ]
-            first = [[[t.get(c, self._sum_type(i)) for i, c in enumerate(xs)] for xs in side] for side in self.held]
+            first = [[[t.get(c, self._sum_type(i)) for i, c in enumerate(xs)] for xs in side] for side in self.taken]
             self._hold(self._products(sums, starts, k, unroll, first, coming))
 
     def _products(

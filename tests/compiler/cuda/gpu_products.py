@@ -312,25 +312,25 @@ CASES: dict[str, Callable[[], Case]] = {
     "product f64 large blocks": lambda: product("f64", 150, 140, 20, 128),
     "product c128 large blocks": lambda: product("c128", 130, 129, 9, 128, broad=64),
     **{
-        f"product {d} {t or 'plain'} copied {pad}": lambda d=d, t=t, pad=pad, k=k: product(
-            d, 144, 136, k, 128, t, pad, broad=64 if d.startswith("c") else 128
+        f"product {d} {t or 'plain'} copied {pad}": lambda d=d, t=t, pad=pad, n=n, k=k, broad=broad: product(
+            d, 144, n, k, 128, t, pad, broad=broad
         )
-        for d, t, pad, k in (
-            ("f64", "", 0, 96),
-            ("f64", "b", 2, 80),
-            ("f64", "a", 1, 79),
-            ("f64", "abc", 0, 33),
-            ("c128", "", 0, 80),
-            ("c128", "b", 0, 33),
-            ("c128", "a", 1, 64),
-            ("c128", "abc", 0, 16),
-            ("c64", "", 0, 80),
-            ("c64", "b", 1, 33),
-            ("c64", "ab", 2, 64),
-            ("f32", "b", 1, 80),
-            ("f32", "ab", 0, 100),
-            ("i64", "b", 0, 40),
-            ("i32", "a", 3, 50),
+        for d, t, pad, n, k, broad in (
+            ("f64", "", 0, 136, 96, 128),
+            ("f64", "b", 2, 136, 80, 128),
+            ("f64", "a", 1, 72, 79, 64),
+            ("f64", "abc", 0, 136, 33, 128),
+            ("c128", "", 0, 80, 80, 64),
+            ("c128", "b", 0, 80, 33, 64),
+            ("c128", "a", 1, 64, 64, 64),
+            ("c128", "abc", 0, 70, 16, 64),
+            ("c64", "", 0, 136, 80, 128),
+            ("c64", "b", 1, 72, 33, 64),
+            ("c64", "ab", 2, 136, 64, 128),
+            ("f32", "b", 1, 264, 80, 256),
+            ("f32", "ab", 0, 136, 100, 128),
+            ("i64", "b", 0, 136, 40, 128),
+            ("i32", "a", 3, 257, 50, 256),
         )
     },
     "product c64 misaligned": lambda: product("c64", 40, 36, 50, 32, "b", aligned=False),
@@ -366,13 +366,15 @@ def _square(
 
 #: Large cases, of which a function of p makes one with sides of a p-th; and the arithmetic operations of each.
 TIMED: dict[str, tuple[Callable[[int], Case], float]] = {
-    "f32 4096": _square("f32", 4096),
-    "f32 4096 transposed": _square("f32", 4096, transposed="ab"),
+    "f32 4096": _square("f32", 4096, broad=256),
+    "f32 4096 transposed": _square("f32", 4096, transposed="ab", broad=256),
+    "f32 2048": _square("f32", 2048),
     "f32 1024": _square("f32", 1024, 64),
     "f64 4096": _square("f64", 4096),
     "f64 4096 transposed": _square("f64", 4096, transposed="ab"),
-    "c64 2048": _square("c64", 2048, broad=64),
-    "c64 2048 transposed": _square("c64", 2048, transposed="ab", broad=64),
+    "f64 1024": _square("f64", 1024, broad=64),
+    "c64 2048": _square("c64", 2048),
+    "c64 2048 transposed": _square("c64", 2048, transposed="ab"),
     "c128 2048": _square("c128", 2048, broad=64),
     "c128 2048 transposed": _square("c128", 2048, transposed="ab", broad=64),
     "bf16 8192": _square("bf16", 8192),
