@@ -163,7 +163,8 @@ class Mma64(Simt):
         count = self.step // self.depth * self.warp[0] // 16
         for n, (_, _, line) in enumerate(turns[:count]):
             if copy is not None and n in (0, count // 2):
-                with t.if_(t.cmp("eq" if n else "ne", self.late, i32(0))):
+                turn = None if count < 2 else t.cmp("ne" if n else "eq", self.late, i32(0))
+                with t.if_(turn):
                     copy()
             coming = a
             if n + 1 < len(turns):

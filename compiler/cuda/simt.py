@@ -224,6 +224,7 @@ class Simt:
         if self.ahead:
             room = self.target.shared // self._residents() - RESERVED
             self.stages = max(2, min(self.stages, room // self.panels))
+            self.eager = self.eager and self.stages > 2
         self._threads()
         for side in (self.a, self.b):
             self._units(side)
