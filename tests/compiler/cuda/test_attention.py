@@ -14,13 +14,18 @@ from blockarray.compiler.fusion import gpu_policy
 from blockarray.compiler.ir import Kernel
 from tests.compiler import planning
 from tests.compiler.cuda import gpu_emulator
-from tests.integration.test_attention import BF16, SPELLINGS, Attention, heads_inside, heads_inside_joined, tensors
+from tests.integration.test_attention import (
+    BF16,
+    NOT_ON_GPUS,
+    SPELLINGS,
+    Attention,
+    heads_inside,
+    heads_inside_joined,
+    tensors,
+)
 
 TARGET = cuda.make_target((9, 0))
 POLICY = gpu_policy(132, (9, 0))
-
-#: What there is no schedule for: weights that are changed, no sum of them.
-APART = ("weighted_keys", "sum_of_chosen_weights", "without_the_sum")
 
 
 def emulate(kernel: Kernel, args: list[Any]) -> list[str]:
@@ -41,7 +46,7 @@ def check(function: Attention, *inputs: np.ndarray) -> None:
     np.testing.assert_allclose(got.astype(np.float64), want, 0, 3e-2 * np.nanmax(np.abs(want)))
 
 
-@pytest.mark.parametrize("name", [name for name in SPELLINGS if name not in APART])
+@pytest.mark.parametrize("name", [name for name in SPELLINGS if name not in NOT_ON_GPUS])
 def test_spelling(name: str) -> None:
     check(SPELLINGS[name], *tensors((2,), 130, 144, 32, 32, BF16))
 
