@@ -72,8 +72,10 @@ def _checked(name: str) -> str:
 
 def _dot(a: Expr, b: Expr) -> Expr:
     """DOT of (..., M, K) and (..., K, N), whose leading axes are broadcast."""
-    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    a, b = broadcast(a, lead + a.shape[-2:]), broadcast(b, lead + b.shape[-2:])
+    lead = a.shape[:-2]
+    if lead != b.shape[:-2]:
+        lead = broadcast_shapes(lead, b.shape[:-2])
+        a, b = broadcast(a, lead + a.shape[-2:]), broadcast(b, lead + b.shape[-2:])
     shape = (*lead, a.shape[-2], b.shape[-1])
     if a.dtype == bool_:
         # A product of truth values asks whether any pair is True.
@@ -96,6 +98,10 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None) -> Array:
     -------
     Array
     """
+    if type(x1) is type(x2) is Array and dtype is None and out is None:  # matrices that need nothing else: the short way
+        p, q = x1._read(), x2._read()
+        if p.dtype is q.dtype and len(p.shape) == len(q.shape) == 2 and p.shape[1] == q.shape[0]:
+            return lazy(_dot(p, q))
     x, y = as_array(x1), as_array(x2)
     if not x.ndim or not y.ndim:
         which = 0 if not x.ndim else 1
