@@ -98,7 +98,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None) -> Array:
     -------
     Array
     """
-    if type(x1) is type(x2) is Array and dtype is None and out is None:  # matrices that need nothing else: the short way
+    if type(x1) is type(x2) is Array and dtype is None and out is None:  # the short way
         p, q = x1._read(), x2._read()
         if p.dtype is q.dtype and len(p.shape) == len(q.shape) == 2 and p.shape[1] == q.shape[0]:
             return lazy(_dot(p, q))
