@@ -67,8 +67,9 @@ def draw(source: Path, target: Path) -> None:
 
     found = json.loads(source.read_text())
     mpl.rcParams["svg.hashsalt"] = "products"
+    count = len(found["seconds"])
     figure, axes = plt.subplots(
-        1, len(found["seconds"]), figsize=(11, 4.2), sharey=True, layout="constrained", squeeze=False
+        1, count, figsize=(max(7.5, 5.5 * count), 4.2), sharey=True, layout="constrained", squeeze=False
     )
     for axis, (dtype, times) in zip(axes[0], found["seconds"].items()):
         for name, (color, style, width) in STYLES.items():

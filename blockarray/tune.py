@@ -169,7 +169,7 @@ def _guarded(value: Any) -> Any:
             return value
         memory, offset, strides = e.attrs
         # What others share with us is written in place, whoever else holds it.
-        return value.copy() if memory.pinned else Array(buffer(memory, e.shape, e.dtype, offset, strides, e.device))
+        return value.copy("K") if memory.pinned else Array(buffer(memory, e.shape, e.dtype, offset, strides, e.device))
     if type(value) in (list, tuple):
         return type(value)(map(_guarded, value))
     return {k: _guarded(v) for k, v in value.items()} if type(value) is dict else value
