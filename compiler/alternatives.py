@@ -7,7 +7,7 @@ from math import prod
 
 from . import dtypes, schedule
 from .choices import Choice, Choices, size_class
-from .fusion import PARTIAL, Group
+from .fusion import PARTIAL, Group, Policy
 from .index import Axis
 from .schedule import Space, Tiles, bucket, in_boxes, in_triples
 
@@ -15,7 +15,7 @@ from .schedule import Space, Tiles, bucket, in_boxes, in_triples
 TOGETHER = (8, 16, 32)
 STAGES = 4
 #: Tiles are at least this part of the usual one.
-_LEAST = 16
+_LEAST = 8
 #: Rows, and keys, that a program of a softmax between two products takes at a time.
 ROWS = {"cpu": (32, 64, 128), "cuda": (64, 128)}
 #: CPU: steps of k in a block of a product, and rows.
@@ -23,19 +23,20 @@ DEPTHS = (128, 256, 384)
 HEIGHTS = (96, 192)
 
 
-def tiles(space: Space, usual: Tiles, target: str, choices: Choices) -> tuple[Tiles, dict[str, int], bool]:
+def tiles(space: Space, usual: Tiles, policy: Policy) -> tuple[Tiles, dict[str, int], bool]:
     """The tiles of a kernel, attributes for its code, and whether these were chosen by measuring."""
     names = {f"d{k}": axis for k, axis in enumerate(usual)}
     blocks = {name: block for name, axis in names.items() if (block := usual[axis]) is not None}
     attrs = {"parts": space.parts} if space.parts > 1 else {"shares": space.shares} if space.shares else {}
     picked = {**blocks, **attrs}
     if space.contraction is not None and space.group.root.op is not PARTIAL:
-        others = (lambda: _gpu_products(space, names, blocks)) if target == "cuda" else _cpu_products
-    elif target == "cpu" or space.group.root.op is PARTIAL or any(n.op.kind == "scan" for n, _ in space.walks):
+        gpu = lambda: _gpu_products(space, names, blocks, policy.processors)
+        others = gpu if policy.target == "cuda" else _cpu_products
+    elif policy.target == "cpu" or space.group.root.op is PARTIAL or any(n.op.kind == "scan" for n, _ in space.walks):
         return usual, attrs, False
     else:
         others = lambda: _scaled(names, blocks)
-    found = choices.choose(_key(space, usual, target), picked, others)
+    found = policy.choices.choose(_key(space, usual, policy.target), picked, others)
     if found is picked:
         return usual, attrs, False
     made = {axis: found.get(name, usual[axis]) for name, axis in names.items()}
@@ -70,33 +71,37 @@ def _key(space: Space, usual: Tiles, target: str) -> str:
     return f"{target}: {' '.join(_ops(space.group))}; {rest} of {'x'.join(axes)}; along {' '.join(lanes)}{how}"
 
 
-def _gpu_products(space: Space, names: Mapping[str, Axis], blocks: Choice) -> Iterable[Choice]:
+def _gpu_products(space: Space, names: Mapping[str, Axis], blocks: Choice, processors: int) -> Iterable[Choice]:
     product = space.group.product
     squares = [(side, side) for side in schedule.GPU_PRODUCT]
     if product is None or len(blocks) < 2:
         yield from (dict.fromkeys(blocks, side) for side, _ in squares)
         return
-    boxes = False
-    if in_triples(product):
+    dtype = product.inputs[0].dtype
+    triples, tensor = in_triples(product), dtype.itemsize <= 2
+    boxes = dtype.itemsize == 2 and in_boxes(space)
+    if triples:
         sides = [*schedule.GPU_TRIPLES]
-    elif product.inputs[0].dtype.itemsize > 2:
-        mine = schedule.GPU_TILES.get(dtypes.name(product.inputs[0].dtype), {})
-        squares = sides = [*dict.fromkeys([*mine, *squares])]
-    else:
-        boxes = product.inputs[0].dtype.itemsize == 2 and space.cluster > 1 and in_boxes(space)
-        narrow = [*schedule.GPU_NARROW_PRODUCT] if boxes else []
+    elif tensor:
+        narrow = [*schedule.GPU_NARROW_PRODUCT] if boxes and space.cluster > 1 else []
         sides = [*dict.fromkeys([*schedule.GPU_WIDE_PRODUCT, *narrow, *(side[::-1] for side in narrow), *squares])]
-    m, n = (names[d].size for d in blocks)
+    else:
+        sides = [*schedule.GPU_TILES.get(dtypes.name(dtype), squares)]
+    (m, n), (_, k, _) = (names[d].size for d in blocks), space.contraction or (None, None, None)
     for rows, columns in sides:
         if _LEAST * rows * columns < prod(blocks.values()) or rows > 2 * bucket(m) or columns > 2 * bucket(n):
             continue
         tile = dict(zip(blocks, (rows, columns)))
         yield tile
-        if sides is not squares and max(rows, columns) >= 128:
-            yield from ({**tile, "together": high} for high in TOGETHER if high < -(-m // rows))
-            yield {**tile, "stages": STAGES}
-            if boxes and max(rows, columns) == 128:
-                yield from ({**tile, "parts": parts} for parts in schedule.GPU_PARTS if 1 < parts <= space.cluster)
+        if not (triples or tensor) or max(rows, columns) < 128:
+            continue
+        yield from ({**tile, "together": high} for high in TOGETHER if high < -(-m // rows))
+        yield {**tile, "stages": STAGES}
+        if boxes and max(rows, columns) == 128:
+            yield from ({**tile, "parts": parts} for parts in schedule.GPU_PARTS if 1 < parts <= space.cluster)
+        count = -(-m // rows) * -(-n // columns)
+        if boxes and k and k.size >= schedule.GPU_SHARED_DEPTH and count > processors and count % processors:
+            yield {**tile, "shares": processors}
 
 
 def _cpu_products() -> Iterable[Choice]:

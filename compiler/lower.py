@@ -385,7 +385,7 @@ class Lowering:
             self.policy.cluster,
         )  # fmt: skip
         usual = (gpu if self.gpu else cpu)(space, self.policy.processors)
-        self.tile, self.attrs, self.tuned = alternatives.tiles(space, usual, self.policy.target, self.policy.choices)
+        self.tile, self.attrs, self.tuned = alternatives.tiles(space, usual, self.policy)
         outer = scattered if scattered else space.ordered()[1]
         self.grid = [a for a in outer if a not in self.tile]
 
