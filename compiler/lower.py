@@ -277,7 +277,10 @@ class Lowering:
         if group.product is not None:
             at = next(iter(self.ats[group.product]))
             k = group.bound[group.product][0].find()
-            return at[-2].single(), k if k.size != 1 else None, at[-1].single()
+            m, n = (i.single() for i in at[-2:])
+            if self.gpu and k.size != 1 and (m is None) != (n is None):
+                m, n = self._single(at, 0) if m is None else m, self._single(at, 1) if n is None else n
+            return m, k if k.size != 1 else None, n
         if len(self.walks) != 1 or group.root.op in (PARTIAL, E.SCATTER):
             return None
         node, walk = self.walks[0].node, self.walks[0]
@@ -299,6 +302,22 @@ class Lowering:
                 if m is not n and self._bilateral(*operand, m, n, packed):
                     return m, k, n
         return None
+
+    def _single(self, at: At, side: int) -> Axis | None:
+        """An axis of one row or column of a product, along which one operand, if it is memory, and the results lie."""
+        group, axis = self.group, Axis(1)
+        assert group.product is not None
+        operand, index = edges(group, group.product, at)[side]
+        keys = [("load", operand, canonical(index))]
+        if keys[0] not in self.forms:
+            return None
+        keys += [("store", out, canonical(group.output_index[out])) for out in group.outputs]
+        for key in keys:
+            form = self.forms[key]
+            self.forms[key] = Index(form.const, {**form.terms, axis: ROW_APART})
+        self.axes.append(axis)
+        self.parallel.add(axis)
+        return axis
 
     def _reach(self, node: Expr, at: At, stop: Expr | None = None) -> set[Axis]:
         """The axes that a value depends on, not counting what is behind `stop`."""
@@ -656,7 +675,8 @@ class Lowering:
         if op in (COPY, TRIPLES, E.UPDATE):
             return xs[0]
         if op is E.DOT:
-            m, n = (i.single() for i in at[-2:])
+            assert self.contraction is not None
+            m, _, n = self.contraction
             k = group.bound[node][0].find()
             names = [self.names.get(a) if a is not None else None for a in (m, k, n)]
             x = self._spread(xs[0], tuple(e for e in (names[0], names[1]) if e))
@@ -727,6 +747,8 @@ def _reduction(node: Expr) -> Op:
     return node.attrs[0] if node.op is PARTIAL else node.op
 
 
+#: From the only row of an operand to the next, which is not there: the copy engine wants a multiple of 16 bytes.
+ROW_APART = 1 << 16
 #: Strides of a product's operands that are too large for a tensor map, in elements.
 FAR_APART = 1 << 36
 #: Positions that windows of the same memory are shifted by at most along an axis, and elements of rows that are long.

@@ -302,7 +302,7 @@ class _Preparation:
         k = a.shape[-1]
         if k == 0:
             return _filled(0, node)
-        if 1 in (m, n, k) or m * n * k <= SMALL_PRODUCT:
+        if (1 in (m, n, k) and not self._as_tiles(a, b, m, n)) or m * n * k <= SMALL_PRODUCT:
             return self._sum_of_products(node, a, b, (*batch, m, n, k))
         narrow = self._narrow(node, _unscaled(a, -1), _unscaled(b, -2))
         if narrow is not None:
@@ -399,6 +399,11 @@ class _Preparation:
                 product = Expr(TABLE["multiply"], (product, scale), None, node.shape, product.dtype, 0)
         return _cast(product, node.dtype)
 
+    def _as_tiles(self, a: Expr, b: Expr, m: int, n: int) -> bool:
+        """Whether tensor cores multiply a vector and a large matrix, whose columns it goes down."""
+        large = dtypes.name(a.dtype) in _NARROW and max(a.size, b.size) >= LEAST_COPIED
+        return self.policy.cluster > 1 and large and _goes_down(a, b, m, n) and _in_boxes(a) and _in_boxes(b)
+
     def _parts(self, node: Expr, k: int, cluster: int, products: int = 1) -> int:
         """Parts of k, each a product of its own, where there are too few tiles for all processors.
 
@@ -440,7 +445,9 @@ class _Preparation:
         """(..., M, N, K) products, summed over K."""
         wide = dtypes.NUMPY["f32"] if dtypes.name(node.dtype) in dtypes.NARROW else node.dtype
         *batch, m, n, k = shape
-        down = self.policy.target == "cuda" and _goes_down(a, b, m, n)
+        # Few columns are split.
+        down = m * n < self.policy.split_columns * self.policy.processors and self.policy.target == "cuda"
+        down = down and _goes_down(a, b, m, n)
         a, b = _cast(a, wide), _cast(b, wide)
         *lead, sm, sk = contiguous_strides(a.shape)
         *behind, sl, sn = contiguous_strides(b.shape)

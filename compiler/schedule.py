@@ -71,11 +71,11 @@ GPU_TILES: dict[str, dict[tuple[int, int], float]] = {
     "c64": {(128, 128): 8.6, (128, 64): 4.6, (64, 64): 2.6, (32, 32): 0.9, (16, 16): 0.4},
     "c128": {(128, 64): 4.4, (64, 64): 2.4, (32, 32): 0.8, (16, 16): 0.4},
 }
-#: GPU: tiles of products whose processors each take several, in tensor cores, and the time of a step of 64 along k,
-#: relative to that of beginning and ending a tile.
-GPU_WIDE_PRODUCT = {(128, 256): 0.45, (128, 128): 0.25, (128, 64): 0.17}
+#: GPU: tiles of products whose processors each take several, in tensor cores; the times of beginning and ending one,
+#: and of a step of 64 along k, in units of 1.5 microseconds.
+GPU_WIDE_PRODUCT = {(128, 256): (3.4, 0.45), (128, 128): (1.5, 0.235), (128, 64): (1.0, 0.17)}
 #: GPU: the same of tiles of few columns, or rows.
-GPU_NARROW_PRODUCT = {(128, 32): 0.17, (128, 16): 0.16}
+GPU_NARROW_PRODUCT = {(128, 32): (0.8, 0.17), (128, 16): (0.8, 0.16)}
 #: GPU: parts of k of one tile that blocks of a cluster multiply, and what it costs to add them up, for each column.
 GPU_PARTS, GPU_ADDED_UP = (1, 2, 4, 8), 0.02
 #: GPU: most rows and columns of products that have a small tile each.
@@ -403,9 +403,9 @@ def _cost(tile: tuple[int, int], parts: int, sizes: Sequence[int], depth: int, b
     # Clusters lie in groups of processors, which they do not fill.
     together = processors if parts == 1 else max(1, processors * 32 // 33 // parts)
     rounds = -(-tiles // together)
-    steps = {**GPU_WIDE_PRODUCT, **GPU_NARROW_PRODUCT}
-    step = steps.get(tile) or steps[tile[1], tile[0]]
+    known = {**GPU_WIDE_PRODUCT, **GPU_NARROW_PRODUCT}
+    ends, step = known.get(tile) or known[tile[1], tile[0]]
     nbytes = 2 * batches * (depth * sum(sizes) + prod(sizes))
     work = rounds * -(-depth // (64 * parts)) * step, nbytes / GPU_BYTES / (tiles * parts / rounds)
     # What goes on side by side hides most of what takes less time.
-    return rounds * (1 + (parts > 1) * GPU_ADDED_UP * min(tile)) + max(work) + min(work) / 4
+    return rounds * (ends + (parts > 1) * GPU_ADDED_UP * min(tile)) + max(work) + min(work) / 4

@@ -79,3 +79,15 @@ def test_products_of_few_tiles(m, n, k, dtype):
     z, c = _operand(rng, (), 1, n, dtype, False, False)
     result = np.asarray(ba.astype(ba.maximum(x @ y + z, 0), ba.float64))
     np.testing.assert_allclose(result, np.maximum(a @ b + c, 0), rtol=0.02, atol=0.02 * k**0.5)
+
+
+@pytest.mark.parametrize(("m", "n", "k", "transposed"), [(1, 144, 272, 0), (1, 130, 272, 0), (160, 1, 272, 1)])
+def test_products_of_vectors_go_down_columns(monkeypatch, m, n, k, transposed):
+    monkeypatch.setattr(prepare, "LEAST_COPIED", 1 << 12)
+    rng = np.random.default_rng(n)
+    x, a = _operand(rng, (), m, k, "bfloat16", transposed, False)
+    y, b = _operand(rng, (), k, n, "bfloat16", False, False)
+    result = np.asarray(ba.astype(ba.maximum(x @ y + 1, 0), ba.float64))
+    np.testing.assert_allclose(result, np.maximum(a @ b + 1, 0), rtol=0.02, atol=0.3)
+    if m == 1:
+        np.testing.assert_allclose(np.asarray(ba.astype(x[0] @ y, ba.float64)), (a @ b)[0], rtol=0.02, atol=0.3)
