@@ -27,7 +27,8 @@ def kernels(a: E.Expr, b: E.Expr, capability: tuple[int, int] = (9, 0)) -> list:
     shape = (*a.shape[:-1], b.shape[-1])
     graph = plan.scan([E.Expr(E.DOT, (a, b), None, shape, F16, 1)])
     graph.aligned = frozenset(k for k, node in enumerate(graph.nodes) if node.op is E.BUFFER)
-    return [passes.run(step.kernel) for step in plan.build(graph, fusion.gpu_policy(132, capability)).steps]
+    steps = plan.build(graph, fusion.gpu_policy(132, capability)).steps
+    return [passes.run(step.kernel) for step in steps if isinstance(step, plan.KernelStep)]
 
 
 def tiles(kernel) -> tuple[int, ...]:
