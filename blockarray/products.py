@@ -52,10 +52,10 @@ def matmul_precision(name: str) -> Iterator[None]:
 
     Parameters
     ----------
-    name : {"highest", "ieee"}
+    name : {"highest", "high", "ieee"}
         "highest": as accurate as sums of float32 products are, in whatever units are fastest: a GPU's tensor cores may
-        multiply parts of the operands, and add up those products.  "ieee": every multiplication and addition is one of
-        float32, fused.
+        multiply parts of the operands, and add up those products.  "high": tensor cores may leave out all but 10 bits
+        of the operands' mantissas (TF32).  "ieee": every multiplication and addition is one of float32, fused.
     """
     token = _inside.set(_checked(name))
     try:

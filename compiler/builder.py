@@ -233,10 +233,16 @@ class Builder:
         attrs = {"kind": kind, "dim": dim} | ({"across": True} if across else {})
         return self._emit("scan", operands, x.type, attrs)
 
-    def dot(self, a: Value, b: Value, acc: Value | None = None, dtype: str | None = None) -> Value:
-        """a @ b, plus acc; the result has acc's dtype, else `dtype`, else a's."""
+    def dot(
+        self, a: Value, b: Value, acc: Value | None = None, dtype: str | None = None, precision: str | None = None
+    ) -> Value:
+        """a @ b, plus acc; the result has acc's dtype, else `dtype`, else a's.
+
+        A `precision` of "tf32" allows a target to multiply floats of 32 bits with mantissas of 10 bits.
+        """
         type = Type(acc.type.dtype if acc else dtype or a.type.dtype, (a.type.extents[0], b.type.extents[1]))
-        return self._emit("dot", (a, b) if acc is None else (a, b, acc), type)
+        attrs = {"precision": precision} if precision else None
+        return self._emit("dot", (a, b) if acc is None else (a, b, acc), type, attrs)
 
     # -- regions ------------------------------------------------------------------------------------------------------
     @contextmanager

@@ -48,7 +48,7 @@ GATHER = structural("gather", -1, "x[i0, ..., ik-1].")
 SCATTER = structural("scatter", -1, "base with base[i0, ..., ik-1] = value.")
 #: inputs a (..., M, K), b (..., K, N) with equal leading axes and equal dtypes; the result (..., M, N) has their dtype,
 #: or is float32 where parts of a product of 16-bit floats are added up.  attrs says how float32 is multiplied: "ieee":
-#: in float32; None: as accurately, in any units.
+#: in float32; None: as accurately, in any units; "high": with mantissas of 10 bits, where that is faster.
 DOT = structural("dot", 2, "Matrix product.")
 #: attrs = (name, function, static arguments): function(*numpy_inputs, *static) on the host, named in explain().
 HOST = structural("host", -1, "A library call on the host.")

@@ -143,7 +143,8 @@ class Kernel:
 #:                                                  across            scan of the table.  With `across`, along a blocked
 #:                                                                    dim, it goes on from where the program before it
 #:                                                                    on that grid axis ended
-#: dot         a (M,K), b (K,N)[, acc (M,N)]        -                 tile (M, N)
+#: dot         a (M,K), b (K,N)[, acc (M,N)]        precision         tile (M, N); precision "tf32", if given, allows to
+#:                                                                    multiply f32 with mantissas of 10 bits
 #: for         lower, upper, step, inits...         -                 results; region args (index, carried...)
 #: if          condition                            -                 results; two regions
 #: yield       values...                            -                 -

@@ -681,7 +681,7 @@ class Lowering:
             names = [self.names.get(a) if a is not None else None for a in (m, k, n)]
             x = self._spread(xs[0], tuple(e for e in (names[0], names[1]) if e))
             y = self._spread(xs[1], tuple(e for e in (names[1], names[2]) if e))
-            return b.dot(x, y, dtype=dtypes.name(node.dtype))
+            return b.dot(x, y, dtype=dtypes.name(node.dtype), precision="tf32" if node.attrs == "high" else None)
         walk = next((w for w in self.walks if w.node is node and w.at == at), None)
         if op.kind == "scan":
             if walk is None:

@@ -38,7 +38,7 @@ TENSOR_TILE, TENSOR_STEP, LEAST_PART = (128, 64), 64, 512
 #: Parts of k, and the time of a kernel that adds them up, relative to that of beginning and ending a tile.
 ADDING = 1.5
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-#: Sides of a product of float32 from which it is worth splitting its operands in parts.
+#: Sides of a product of float32 from which it is worth preparing its operands for tensor cores.
 TRIPLES_SIDE = 128
 #: Cost of an operand that is computed twice: where it is split, and where a tile of its product needs all of it.
 REPEATED = 20
@@ -307,6 +307,11 @@ class _Preparation:
         narrow = self._narrow(node, _unscaled(a, -1), _unscaled(b, -2))
         if narrow is not None:
             return narrow
+        if node.attrs == "high":
+            if self.policy.triples and min(m, n, k) >= TRIPLES_SIDE:
+                pitch = self.policy.pitch // node.dtype.itemsize
+                return _with_inputs(node, (_upright(_walkable(a), -1, pitch), _upright(_walkable(b), -2, pitch)))
+            node = Expr(E.DOT, node.inputs, None, node.shape, node.dtype, 0)
         if self._by_triples(node, k):
             a, b = self._as_triples(a), self._as_triples(b)
             parts = self._parts(node, k, 1, 6)

@@ -320,6 +320,10 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
     if m and k and n and product is not None and in_triples(product):
         tile = _quickest(GPU_TRIPLES, sizes, k.size, batches, processors)
         return {m: tile[0], k: None, n: tile[1]}
+    if m and k and n and product is not None and product.attrs == "high":
+        # An element has twice the bytes of a narrower one.
+        _, tile, _ = product_cost(GPU_WIDE_PRODUCT, sizes, 2 * k.size, batches, processors, 1)
+        return {m: tile[0], k: None, n: tile[1]}
     if m and k and n and product is not None and _is_wide(product) and max(sizes) > GPU_SMALL:
         narrow = product.inputs[0].dtype.itemsize == 1
         depth = k.size // 2 if narrow else k.size

@@ -11,7 +11,7 @@ from typing import Any
 #: What BLOCKARRAY_DEBUG may name: each prints one stage of what happens.
 DEBUG_STAGES = ("graph", "fusion", "block", "llvm", "ptx", "asm", "time")
 #: How float32 may be multiplied.
-PRECISIONS = ("highest", "ieee")
+PRECISIONS = ("highest", "high", "ieee")
 #: Elements of an array up to which it is tiny.
 TINY = 512
 
@@ -122,7 +122,8 @@ class Config:
     max_pending : int
         Depth of a recorded graph at which its older part is computed without being asked for.
     matmul_precision : str
-        How products of float32 are computed: "highest" (as accurately as in float32) or "ieee" (in float32).
+        How products of float32 are computed: "highest" (as accurately as in float32), "high" (with mantissas of 10
+        bits, where that is faster) or "ieee" (in float32).
     """
 
     device: str | None = field(default=None, metadata=_by(_name))

@@ -23,12 +23,13 @@ from .shares import Shares
 from .simt import Simt
 from .streamed import Streamed
 from .target import Target
+from .tf32 import Tf32
 from .triples import Triples
 from .wgmma import Wgmma
 
 
 def generate(kernel: ir.Kernel, target: Target) -> Code:
     """The module of a matrix product."""
-    order = (Triples, Parts, Shares, Promoted, Hopper, Streamed, Wgmma, Mma, Mma64)
+    order = (Triples, Tf32, Parts, Shares, Promoted, Hopper, Streamed, Wgmma, Mma, Mma64)
     schedule = next((s for s in order if s.suits(kernel, target)), Simt)
     return schedule(kernel, target).generate()

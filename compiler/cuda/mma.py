@@ -19,7 +19,7 @@ from .target import Target
 #: Bytes of k in a step and in one instruction.
 STEP, DEPTH = 64, 32
 #: Instructions' names of element types.
-NAMES = {"f16": "f16", "bf16": "bf16", "f8e4m3": "e4m3", "f8e5m2": "e5m2", "i8": "s8", "u8": "u8"}
+NAMES = {"f16": "f16", "bf16": "bf16", "f8e4m3": "e4m3", "f8e5m2": "e5m2", "i8": "s8", "u8": "u8", "f32": "tf32"}
 #: (least rows and columns of a tile, rows and columns of a warp), best first.
 _TILES = (((128, 128), (64, 32)), ((64, 64), (32, 32)), ((32, 32), (16, 16)), ((16, 16), (16, 16)))
 #: Bytes of a piece.

@@ -162,7 +162,7 @@ def test_precision_is_that_of_the_recording():
     assert len(xp.explain(parts).kernels) == 3
     both = np.asarray(exact + parts)
     np.testing.assert_allclose(both, 2 * (a @ b), 1e-5, 1e-5)
-    with pytest.raises(ValueError, match="highest, ieee"):
+    with pytest.raises(ValueError, match="highest, high, ieee"):
         xp.set_matmul_precision("double")
     xp.set_matmul_precision("ieee")
     try:
@@ -180,3 +180,18 @@ def test_a_matrix_that_is_brought_and_sums_that_are_not_finite():
         want = (a @ b + c.astype(np.float32)).astype(ml_dtypes.bfloat16)
     got = xp.astype(on_gpu(a) @ on_gpu(b) + xp.astype(z, xp.float32), xp.bfloat16)
     np.testing.assert_allclose(np.asarray(xp.astype(got, xp.float32)), want.astype(np.float32), 0.01, 0.1)
+
+
+@pytest.mark.parametrize("turned", ["", "a", "ab"])
+def test_short_mantissas(turned):
+    r = np.random.default_rng(8)
+    a, b, c = floats(r, 140, 80), floats(r, 80, 96), floats(r, 96)
+    x = on_gpu(a.T.copy()).T if "a" in turned else on_gpu(a)
+    y = on_gpu(b.T.copy()).T if "b" in turned else on_gpu(b)
+    with xp.matmul_precision("high"):
+        product = x @ y + on_gpu(c)
+    *copies, last = xp.explain(product).kernels
+    assert last.ops == ["dot (high)", "add"] and len(copies) == 1 + (turned == "a")
+    found = np.asarray(product).astype(np.float64) - c
+    short = lambda x: (x.view(np.uint32) & 0xFFFFE000).view(np.float32).astype(np.float64)
+    np.testing.assert_allclose(found, short(a) @ short(b), 1e-4, 1e-4)

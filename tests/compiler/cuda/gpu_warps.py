@@ -32,6 +32,8 @@ _TYPES = {
 
 def _numbers(x: np.ndarray, kind: str) -> np.ndarray:
     """The elements of words, in a type of 32 bits."""
+    if kind == "tf32":
+        return (x.view(np.uint32) & 0xFFFFE000).view(np.float32)
     found = x.view(_TYPES[kind])
     return found.astype(np.int32 if kind in ("s8", "u8") else np.float32)
 
