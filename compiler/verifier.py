@@ -28,6 +28,7 @@ _ATTRS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "reduce": (("dims", "kind"), ()),
     "argreduce": (("dims", "kind"), ()),
     "scan": (("dim", "kind"), ("across",)),
+    "dot": ((), ("precision",)),
 }
 #: Where an op takes a pointer.
 _POINTER = {"load_view": 0, "load_ptr": 0, "store_view": 1, "store_ptr": 1}
@@ -343,6 +344,8 @@ class _Verifier:
         dtype = _given(op).dtype
         _need(dtype in (a.dtype, _WIDER.get(a.dtype)), f"{a.dtype} products accumulate in {dtype}")
         tile = Type(dtype, (a.extents[0], b.extents[1]))
+        if "precision" in op.attrs:
+            _need(op.attrs["precision"] == "tf32" and a.dtype == "f32", "the precision is wrong")
         if len(x) == 3:
             _same(x[2].type, tile, "the accumulator")
         return tile
