@@ -29,7 +29,9 @@ def tiles(space: Space, usual: Tiles, policy: Policy) -> tuple[Tiles, dict[str, 
     blocks = {name: block for name, axis in names.items() if (block := usual[axis]) is not None}
     attrs = {"parts": space.parts} if space.parts > 1 else {"shares": space.shares} if space.shares else {}
     picked = {**blocks, **attrs}
-    if space.contraction is not None and space.group.root.op is not PARTIAL:
+    if space.group.product is not None and space.reduces_rows():
+        return usual, attrs, False
+    if space.contraction is not None:
         gpu = lambda: _gpu_products(space, names, blocks, policy.processors)
         others = gpu if policy.target == "cuda" else _cpu_products
     elif policy.target == "cpu" or space.group.root.op is PARTIAL or any(n.op.kind == "scan" for n, _ in space.walks):

@@ -42,6 +42,10 @@ COPY = E.COPY
 TRIPLES = E.structural("triples", 1, "float32 as sums of three bfloat16, which tensor cores multiply.")
 
 WRITES = (E.UPDATE, E.SCATTER)
+#: What strides must be multiples of for a GPU to move whole rows, in elements.
+ALIGNED = 16
+#: Reductions that the kernel of a product can make of its rows.
+ROW_REDUCTIONS = ("sum", "prod", "max", "min")
 #: Columns of a product's tile along which its kernel can reduce.
 ROW_BLOCKS = (64, 128, 256)
 #: Nodes that are always a kernel's root: what they compute is written where only a kernel of its own may write.
@@ -268,6 +272,18 @@ def is_of_rows(group: Group) -> bool:
         return False
     _, over, axis, block = group.root.attrs
     return over == (axis,) == (len(group.root.inputs[0].shape) - 1,) and block in ROW_BLOCKS
+
+
+def in_boxes(x: Expr) -> bool:
+    """Whether boxes of an operand of a product, as memory holds it, can be copied as they are."""
+    if x.op is E.VIEW and x.inputs[0].op is E.UPDATE:
+        strides = x.attrs[1]
+    elif x.op is E.BUFFER:
+        strides = x.attrs[2]
+    else:
+        return False
+    one, *others = sorted(s for s, n in zip(strides, x.shape, strict=True) if n > 1)
+    return one == 1 and all(s % ALIGNED == 0 for s in others)
 
 
 def is_leaf(node: Expr) -> bool:
@@ -674,7 +690,8 @@ class Partitioner:
         if node.inputs[0].op is PARTIAL and group.parallel - axes_of(at):
             return "its result is broadcast, and was split to read memory in order"
         if op is E.DOT or node in self.online:
-            if group.reduces > reduced or not plain:
+            rows = self._is_of_whole_rows(group, node, at)
+            if (group.reduces > reduced and not rows) or not plain:
                 return "its result is reduced or read at other indices"
             if not reduced and any(axes_of(group.output_index[o]) != axes_of(at) for o in group.outputs + group.extra):
                 return "its result is broadcast"
@@ -748,6 +765,19 @@ class Partitioner:
         columns = group.online.columns(canonical(group.uses[group.product][0])).axes()
         features = group.bound[group.online.scores][0].find()
         return features in axes or (walked and not columns.isdisjoint(axes))
+
+    def _is_of_whole_rows(self, group: Group, product: Expr, at: At) -> bool:
+        """Whether all that a group reduces are rows of a product that lie in one tile each."""
+        policy, column = self.policy, at[-1].single()
+        if not policy.rows or column is None or column.size > ROW_BLOCKS[-1] or group.root.op is PARTIAL:
+            return False
+        if 2 * -(-(product.size // column.size) // 128) < policy.processors or not all(map(in_boxes, product.inputs)):
+            return False
+        walks = [n for n in group.nodes if n.op.kind in ("reduction", "scan")]
+        types = {dtypes.name(x.dtype) for n in [product, *walks] for x in (n, *n.inputs)}
+        return types <= {"f16", "bf16", "f32"} and all(
+            n.op.name in ROW_REDUCTIONS and [a.find() for a in group.bound[n]] == [column] for n in walks
+        )
 
     def _reused(self, group: Group, at: At) -> int:
         """How often a product of 16-bit elements reads each element of an operand; 0 of other products."""

@@ -16,7 +16,7 @@ from . import dtypes, online
 from . import expr as E
 from .choices import size_class
 from .expr import Expr, contiguous_strides
-from .fusion import COPY, PARTIAL, TRIPLES, WRITES, Policy, strip_views
+from .fusion import ALIGNED, COPY, PARTIAL, ROW_REDUCTIONS, TRIPLES, WRITES, Policy, in_boxes, strip_views
 from .index import Axis, Index, Quotient, Remainder
 from .ops import TABLE, Op
 from .schedule import GPU_BYTES, GPU_WIDE_PRODUCT, product_cost
@@ -44,10 +44,6 @@ TRIPLES_SIDE = 128
 REPEATED = 20
 #: Bytes of a part's element.
 PART_BYTES = 2
-#: Reductions that the kernel of a product can make of its rows.
-ROW_REDUCTIONS = ("sum", "prod", "max", "min")
-#: What strides must be multiples of for a GPU to move whole rows, in elements.
-ALIGNED = 16
 _NARROW = ("f16", "bf16")
 #: Rows from which even a narrow block of columns is too large for a cache: whole rows are then read, in memory's order.
 TALL = 1024
@@ -272,7 +268,7 @@ class _Preparation:
             return 0
         block = 256 if x.shape[-1] > 128 else 128
         tiles = prod(x.shape[:-2]) * -(-x.shape[-2] // TENSOR_TILE[0]) * -(-x.shape[-1] // block)
-        return block if all(map(_in_boxes, made.inputs)) and 2 * tiles >= self.policy.processors else 0
+        return block if all(map(in_boxes, made.inputs)) and 2 * tiles >= self.policy.processors else 0
 
     def _split(self, shape: E.Shape, axes: tuple[int, ...], lone: bool) -> tuple[int, int] | None:
         """(axis, block) for a reduction that would leave the device idle."""
@@ -322,9 +318,9 @@ class _Preparation:
             few = min(a.size, b.size) * COPIED <= max(a.size, b.size) >= LEAST_COPIED
             if min(m, n, k) >= WIDE_PRODUCT:
                 a, b = (_pitched(x, pitch) for x in (a, b))
-            elif few and _in_boxes(a if a.size > b.size else b):
+            elif few and in_boxes(a if a.size > b.size else b):
                 a, b = (_pitched(x, pitch) if x.size < y.size else x for x, y in ((a, b), (b, a)))
-            parts = self._parts(node, k, self.policy.cluster if _in_boxes(a) and _in_boxes(b) else 1)
+            parts = self._parts(node, k, self.policy.cluster if in_boxes(a) and in_boxes(b) else 1)
             if parts > 1:
                 return self._product_in_parts(node, a, b, parts)
         return _with_inputs(node, (a, b))
@@ -743,18 +739,6 @@ def _goes_down(a: Expr, b: Expr, m: int, n: int) -> bool:
         return False
     along, down = strides[-2:][::-1] if m == 1 else strides[-2:]
     return along == 1 != down
-
-
-def _in_boxes(x: Expr) -> bool:
-    """Whether boxes of an operand of a product, as memory holds it, can be copied as they are."""
-    if x.op is E.VIEW and x.inputs[0].op is E.UPDATE:
-        strides = x.attrs[1]
-    elif x.op is E.BUFFER:
-        strides = x.attrs[2]
-    else:
-        return False
-    one, *others = sorted(s for s, n in zip(strides, x.shape, strict=True) if n > 1)
-    return one == 1 and all(s % ALIGNED == 0 for s in others)
 
 
 def _unscaled(x: Expr, axis: int) -> tuple[Expr, list[Expr]]:

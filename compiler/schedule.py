@@ -124,6 +124,10 @@ class Space:
     #: Processors that share what is left over of a product's tiles; 0: some have one tile more than others.
     shares: int = 0
 
+    def reduces_rows(self) -> bool:
+        """Whether rows of a product are reduced."""
+        return any(node.op is not E.DOT for node, _ in self.walks)
+
     def computed(self, axis: Axis) -> bool:
         """Whether a product's operand along an axis is computed in the kernel."""
         product = self.group.product
@@ -314,9 +318,10 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
     sizes = [1 if a is None else a.size for a in (m, n)]
     batches = prod(a.size for a in space.parallel if a not in (m, n))
     product = space.group.product
-    if product is not None and space.group.root.op is PARTIAL:
+    if product is not None and space.reduces_rows():
         assert m and n
-        return {a: None if a is k else 128 if a is m else space.group.root.attrs[3] for a in (m, k, n) if a is not None}
+        columns = space.group.root.attrs[3] if space.group.root.op is PARTIAL else max(64, bucket(n.size))
+        return {a: None if a is k else 128 if a is m else columns for a in (m, k, n) if a is not None}
     if m and k and n and product is not None and in_triples(product):
         tile = _quickest(GPU_TRIPLES, sizes, k.size, batches, processors)
         return {m: tile[0], k: None, n: tile[1]}

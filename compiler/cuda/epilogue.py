@@ -34,6 +34,8 @@ BLOCK, HIGH = 64, 16
 ROW, BOX = 128, 2048
 #: Columns from one of a thread's pairs to the next.
 APART = 8
+#: Groups of warps, and threads of one.
+GROUPS, GROUP = 2, 128
 
 
 @dataclass(slots=True)
@@ -60,8 +62,16 @@ class Epilogue:
         stores = [op for op in body.ops if op.name == "store_view"]
         needed = slice_of([x for op in stores for x in op.operands], body, gemm.root.result)
         self.needed = [op for op in needed if op.result.type.extents and op.name != "reduce"]
-        #: Stores of what rows are reduced to.
+        #: Stores of what rows are reduced to; reductions whose results are read for elements, with the ops before each.
         self.totals = [op for op in stores if (made := op.operands[0].op) is not None and made.name == "reduce"]
+        read = {x for op in self.needed for x in op.operands}
+        self.earlier = {op: self._before(op) for op in needed if op.name == "reduce" and op.result in read}
+        late = {op.result for op in self.earlier}
+        for op in self.needed:
+            late.update([op.result] if late.intersection(op.operands) else [])
+        #: Ops over rows, without and with such results.
+        lines = [op for op in self.needed if op.result.type.extents == (gemm.m,)]
+        self.lines = [[op for op in lines if (op.result in late) == behind] for behind in (False, True)]
         self.blocks = gemm.columns // BLOCK
         self.outputs: list[Output] = []
         each = 0
@@ -76,10 +86,24 @@ class Epilogue:
         #: Boxes that a block of columns takes, and blocks that have boxes of their own.
         self.each = each
         self.turns = min(self.blocks, max(1, gemm.boxes // each)) if each else 0
-        self.nbytes = self.warps * self.turns * each * BOX
         self.loads = [op for op in self.needed if self._direct(op)]
+        #: Vectors along the columns that are copied to shared memory beforehand: bytes of a copy, and where they go.
+        self.vectors: dict[ir.Op, tuple[int, int]] = {}
+        length = 0
+        for op in self.loads:
+            if op.result.type.extents == (gemm.n,) and (piece := self._piece(op)):
+                self.vectors[op] = piece, length
+                length += gemm.columns * dtypes.SIZE[op.result.type.dtype]
+        #: Bytes of boxes, and of a group's vectors, of which there are two sets.
+        self.boxes, self.set = self.warps * self.turns * each * BOX, length
+        self.nbytes = self.boxes + 2 * GROUPS * length
         self.brought, self.source = self._in_place()
         self.maps = [m for m in (*(o.map for o in self.outputs), self.source) if m is not None]
+
+    def _before(self, reduction: ir.Op) -> list[ir.Op]:
+        """The ops that a reduction of rows needs of each element."""
+        ops_ = slice_of(reduction.operands[:1], self.gemm.kernel.body, self.gemm.root.result)
+        return [op for op in ops_ if op.result.type.extents and op.name != "reduce"]
 
     # -- choices ------------------------------------------------------------------------------------------------------
     def _output(self, op: ir.Op) -> Output:
@@ -101,6 +125,12 @@ class Epilogue:
             and op.result.type.dtype not in dtypes.COMPLEX
             and {*op.result.type.extents} <= whole
         )
+
+    def _piece(self, op: ir.Op) -> int:
+        """Bytes of a vector along the columns that one copy takes; 0 if it cannot be copied."""
+        facts, n, size = self.gemm.facts, self.gemm.n, dtypes.SIZE[op.result.type.dtype]
+        width = facts.width(op, n)
+        return next((b for b in (16, 4) if width * size >= b >= size and facts.divides_extent(n, b // size)), 0)
 
     def _in_place(self) -> tuple[ir.Op | None, TensorMap | None]:
         """A matrix that the copy engine brings to where the result will be, and how."""
@@ -131,6 +161,10 @@ class Epilogue:
         self.barrier = t.bin("add", gemm.base, t.bin("add", t.bin("shl", warp, i32(3)), i32(barriers)))
         self.parity = t.cell("i32")
         t.set(self.parity, i32(0))
+        #: Where the group's vectors lie, and how far from there the present set of them.
+        self.aside = t.bin("add", t.bin("mul", gemm.group, i32(2 * self.set)), i32(offset + self.boxes))
+        self.turn = t.cell("i32")
+        t.set(self.turn, i32(0))
         before = t.bin("add", t.bin("mul", warp, i32(self.turns * self.each * BOX)), i32(offset))
         self.here = t.bin("add", gemm.base, before)
         self.box = Box(t, lane, before)
@@ -153,6 +187,9 @@ class Epilogue:
         """Have the copy engine bring the matrix that is read, `when` the tile before is behind."""
         gemm = self.gemm
         t = gemm.t
+        if self.vectors:
+            with t.if_(when):
+                self._copy_vectors()
         if self.source is None:
             return
         with t.if_(t.bin("and", self.first, when)):
@@ -161,6 +198,50 @@ class Epilogue:
             for block in range(self.blocks):
                 to = t.bin("add", self.here, i32(block * BOX))
                 gemm._bring(gemm.names[self.source], to, self._box(self.source, block, 0), self.barrier)
+
+    def _copy_vectors(self) -> None:
+        """Begin to copy vectors along the columns; what is past the end is zero."""
+        gemm = self.gemm
+        t, e, columns = gemm.t, gemm.e, gemm.columns
+        extent = gemm._extent(gemm.n)
+        for op, (piece, start) in self.vectors.items():
+            size = dtypes.SIZE[op.result.type.dtype]
+            each = piece // size
+            name = f"llvm.nvvm.cp.async.{'cg' if piece == 16 else 'ca'}.shared.global.{piece}.s"
+            t.declare(name, "void", [memory.SHARED, memory.GLOBAL, "i32"])
+            for first in range(0, columns // each, GROUP):
+                number = t.bin("add", gemm.own, i32(first))
+                column = t.cast("zext", t.bin("mul", number, i32(each)), "i64")
+                inside = t.cmp("slt", column, extent)
+                source = e.address(op, {gemm.n: t.select(inside, column, i64(0))})
+                to = t.bin("add", self._vector(start), t.bin("mul", number, i32(piece)))
+                with t.if_(t.cmp("ult", number, i32(columns // each)) if columns // each - first < GROUP else None):
+                    count = t.select(inside, i32(piece), i32(0))
+                    t.line(f"call void @{name}({self._at(to)}, {source}, {count})")
+
+    def _vector(self, start: int) -> V:
+        """The offset in shared memory of a vector of the present set."""
+        t = self.gemm.t
+        return t.bin("add", t.bin("add", self.aside, t.get(self.turn, "i32")), i32(start))
+
+    def _at(self, offset: V) -> V:
+        t = self.gemm.t
+        return memory.at(t, V("@shared", memory.SHARED), t.cast("zext", offset, "i64"))
+
+    def _await_vectors(self) -> None:
+        """Wait for the group's vectors, and find the thread's columns in them."""
+        gemm = self.gemm
+        t = gemm.t
+        self.found: dict[ir.Op, V] = {}
+        if not self.vectors:
+            return
+        t.declare("llvm.nvvm.cp.async.wait.all", "void", [])
+        t.line("call void @llvm.nvvm.cp.async.wait.all()")
+        gemm._act("bar.sync $0, 128;", t.bin("add", gemm.group, i32(1)))
+        for op, (_, start) in self.vectors.items():
+            size = dtypes.SIZE[op.result.type.dtype]
+            self.found[op] = self._at(t.bin("add", self._vector(start), t.bin("mul", gemm.across, i32(size))))
+        t.set(self.turn, t.bin("sub", i32(self.set), t.get(self.turn, "i32")))
 
     def _box(self, map_: TensorMap, block: int, part: int) -> list[V]:
         """The coordinates of a part of a block of columns."""
@@ -195,7 +276,7 @@ class Epilogue:
                 if op.result.type.extents == (m,):
                     address = e.address(op, {m: row})
                     e.define(op.result, memory.load(t, address, op.result.type.dtype, 1, inside)[0], {m: row})
-            e.run([op for op in self.needed if op.result.type.extents == (m,)], {m: row})
+            e.run(self.lines[0], {m: row})
         self._fetch(0)
         e.excess = False
 
@@ -206,7 +287,7 @@ class Epilogue:
         if block == self.blocks:
             return
         for op in self.loads:
-            if n not in op.result.type.extents or op is self.brought:
+            if n not in op.result.type.extents or op is self.brought or op in self.vectors:
                 continue
             for row in range(2):
                 for pair in self._pairs(block):
@@ -214,6 +295,17 @@ class Epilogue:
                     if e.find(op.result, places[0]) is None:
                         for where, x in zip(places, self._load(op, row, pair), strict=True):
                             e.define(op.result, x, where)
+
+    def _take_vectors(self, block: int) -> None:
+        """Read a block of what was copied to shared memory."""
+        gemm, n = self.gemm, self.gemm.n
+        for op, place in self.found.items():
+            dtype = op.result.type.dtype
+            for pair in self._pairs(block):
+                if gemm.e.find(op.result, {n: self.columns[pair[0]]}) is None:
+                    at = memory.at(gemm.t, place, self._known(pair[0]) * dtypes.SIZE[dtype])
+                    for k, x in zip(pair, memory.load(gemm.t, at, dtype, 2), strict=True):
+                        gemm.e.define(op.result, x, {n: self.columns[k]})
 
     def _pairs(self, block: int) -> list[tuple[int, int]]:
         """A thread's pairs of columns in a block."""
@@ -279,9 +371,15 @@ class Epilogue:
         t, e = gemm.t, gemm.e
         e.excess = True
         self.await_brought()
+        self._await_vectors()
         self.sums: dict[tuple[ir.Op, int], V] = {}
+        for op, before in self.earlier.items():
+            self._reduce_rows(op, before, sums)
+        for row in self.rows if self.earlier else ():
+            e.run(self.lines[1], {gemm.m: row})
         for block in range(self.blocks):
             self._fetch(block + 1)
+            self._take_vectors(block)
             if self.each and self.source is None:
                 with t.if_(self.first):
                     gemm._act(f"cp.async.bulk.wait_group.read {self.turns - 1};")
@@ -318,48 +416,76 @@ class Epilogue:
     def _together(self) -> None:
         self.gemm._act("bar.warp.sync 0xffffffff;")
 
+    def _places(self, block: int, q: int) -> list[tuple[int, tuple[int, int], list[dict[str, V]]]]:
+        """The thread's rows and pairs of columns among 16 columns of a block, with the positions of each."""
+        gemm = self.gemm
+        return [
+            (row, pair, [{gemm.m: self.rows[row], gemm.n: self.columns[k]} for k in pair])
+            for pair in self._pairs(block)[2 * q : 2 * q + 2]
+            for row in range(2)
+        ]
+
+    def _compute(self, sums: Sums, row: int, column: int, where: Where, needed: list[ir.Op]) -> None:
+        """Compute ops at an element."""
+        gemm = self.gemm
+        registers = [gemm._narrowed(gemm.t.get(c, gemm._sum_type(0))) for c in sums[row][column]]
+        gemm.e.define(gemm.root.result, join(registers), where)
+        gemm.e.run(needed, where)
+
     def _block(self, sums: Sums, block: int) -> None:
         """Compute a block of columns, by 16 columns."""
-        gemm = self.gemm
-        t, e = gemm.t, gemm.e
-        pairs = self._pairs(block)
+        e = self.gemm.e
         for q in range(BLOCK // 16):
             words: dict[int, list[V]] = {number: [] for number in range(len(self.outputs))}
-            places = [
-                (row, pair, [{gemm.m: self.rows[row], gemm.n: self.columns[k]} for k in pair])
-                for pair in pairs[2 * q : 2 * q + 2]
-                for row in range(2)
-            ]
+            places = self._places(block, q)
             with e.scope():
                 self._take_brought(block, q, [where for _, _, where in places])
                 for row, pair, wheres in places:
                     for k, where in zip(pair, wheres, strict=True):
-                        registers = [gemm._narrowed(t.get(c, gemm._sum_type(0))) for c in sums[row][k]]
-                        e.define(gemm.root.result, join(registers), where)
-                        e.run(self.needed, where)
+                        self._compute(sums, row, k, where, self.needed)
                         for op in self.totals:
-                            self._add_up(op, row, k, where)
+                            reduction = op.operands[0].op
+                            assert reduction is not None
+                            self._add_up(reduction, row, k, where)
                     for number, output in enumerate(self.outputs):
                         value = output.op.operands[0]
                         values = [e(value, w if value.type.extents else None) for w in wheres]
-                        if not output.boxes:
+                        if output.map is None:
                             self._store(output, values, wheres, row, pair)
                         else:
                             words[number] += self._packed(values, output.dtype)
-            if self.each:
-                for number, (output, box) in enumerate(self._boxes(block)):
-                    self._stage(output, words[number], box, q)
+            box = block % self.turns * self.each if self.each else 0
+            for number, output in enumerate(self.outputs):
+                self._stage(output, words[number], box, q)
+                box += output.boxes
 
-    def _add_up(self, op: ir.Op, row: int, column: int, where: Where) -> None:
+    # -- reductions of rows -------------------------------------------------------------------------------------------
+    def _reduce_rows(self, reduction: ir.Op, before: list[ir.Op], sums: Sums) -> None:
+        """Reduce the thread's rows, for what is computed of their elements then."""
+        gemm, e = self.gemm, self.gemm.e
+        for block in range(self.blocks):
+            self._fetch(block)
+            self._take_vectors(block)
+            for q in range(BLOCK // 16):
+                places = self._places(block, q)
+                with e.scope():
+                    self._take_brought(block, q, [where for _, _, where in places])
+                    for row, pair, wheres in places:
+                        for k, where in zip(pair, wheres, strict=True):
+                            self._compute(sums, row, k, where, before)
+                            self._add_up(reduction, row, k, where)
+        for row in range(2):
+            e.define(reduction.result, self._total(reduction, row), {gemm.m: self.rows[row]})
+
+    def _add_up(self, reduction: ir.Op, row: int, column: int, where: Where) -> None:
         """Take an element into what its row is reduced to."""
-        t, reduction = self.gemm.t, op.operands[0].op
-        assert reduction is not None
+        t = self.gemm.t
         x = self.gemm.e(reduction.operands[0], where)
         identity = ops.TABLE[reduction.attrs["kind"]].identity
         assert isinstance(x, V) and identity is not None
         x = t.select(self._mask(None, column), x, t.const(identity("f32"), x.ty))
-        before = self.sums.get((op, row))
-        self.sums[op, row] = x if before is None else self._joined(reduction, before, x)
+        before = self.sums.get((reduction, row))
+        self.sums[reduction, row] = x if before is None else self._joined(reduction, before, x)
 
     def _joined(self, reduction: ir.Op, a: V, b: V) -> V:
         kind = ops.TABLE[reduction.attrs["kind"]].combine
@@ -368,19 +494,26 @@ class Epilogue:
         assert isinstance(found, V)
         return found
 
-    def _store_total(self, op: ir.Op, row: int) -> None:
-        """Join what the four threads of a row have, of which the first one stores it."""
-        gemm, (value, pointer, *_) = self.gemm, op.operands
-        t, dtype, total = gemm.t, pointer.type.dtype, self.sums[op, row]
-        assert value.op is not None
+    def _total(self, reduction: ir.Op, row: int) -> V:
+        """Join what the four threads of a row have."""
+        t, total = self.gemm.t, self.sums[reduction, row]
         for step in (1, 2):
             args = [i32(-1), total, i32(step), i32(31)]
             other = t.call("llvm.nvvm.shfl.sync.bfly.f32", "float", args, "convergent nounwind")
-            total = self._joined(value.op, total, other)
+            total = self._joined(reduction, total, other)
+        return total
+
+    def _store_total(self, op: ir.Op, row: int) -> None:
+        """Store what a row is reduced to, by one of its threads."""
+        gemm, (value, pointer, *_) = self.gemm, op.operands
+        t, dtype = gemm.t, pointer.type.dtype
+        assert value.op is not None
+        total = self._total(value.op, row)
         mask = t.bin("and", self.inside[row], t.cmp("eq", t.bin("and", gemm.lane, i32(3)), i32(0)))
         address = gemm.e.address(op, {gemm.m: self.rows[row]})
         memory.store(t, [round_to(t, total, dtype)], address, dtype, mask)
 
+    # -- boxes and other memory ---------------------------------------------------------------------------------------
     def _take_brought(self, block: int, q: int, places: list[list[dict[str, V]]]) -> None:
         """Read 16 columns of the matrix that the copy engine brought."""
         op, t = self.brought, self.gemm.t

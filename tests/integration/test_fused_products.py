@@ -71,6 +71,13 @@ ONE: dict[str, Callable[[Any, Any], Any]] = {
     "matmul": lambda o, xp: xp.linalg.matmul(o.a, o.b),
     "linalg tensordot": lambda o, xp: xp.linalg.tensordot(o.a, o.b, axes=1),
 }
+
+
+def softmax(z: Any, xp: Any) -> Any:
+    e = xp.exp(z - xp.max(z, axis=-1, keepdims=True))
+    return e / xp.sum(e, axis=-1, keepdims=True)
+
+
 #: As well, by whether each kernel is a product.
 SEVERAL: dict[str, tuple[Callable[[Any, Any], Any], list[bool]]] = {
     "chain": (lambda o, xp: (o.a @ o.b * 0.1) @ o.s, [True, True]),
@@ -79,6 +86,9 @@ SEVERAL: dict[str, tuple[Callable[[Any, Any], Any], list[bool]]] = {
     "dequantised": (lambda o, xp: o.a @ (xp.astype(o.w, o.a.dtype) * (o.c * 0.01)), [False, True]),
     "row maxima": (lambda o, xp: xp.max(o.a @ o.b + o.c, axis=-1), [True, False]),
     "row squares": (lambda o, xp: xp.sum(xp.square(xp.astype(o.a @ o.b, xp.float32) * 0.1), axis=1), [True, False]),
+    "softmax": (lambda o, xp: softmax(o.a @ o.b[:, :192] * 0.2 + o.c[:192], xp), [True]),
+    "softmax of few": (lambda o, xp: softmax(xp.astype(o.a @ o.b[:, :80], xp.float32) + o.r[:, :80], xp), [True]),
+    "normalised": (lambda o, xp: (lambda z: z / xp.sum(z * z, axis=1)[:, None])(o.a @ o.b[:, 64:]), [True]),
     "short rows": (lambda o, xp: xp.min((o.a @ o.b[:, :192]) * o.d, axis=-1), [True]),
     "activated before": (lambda o, xp: xp.maximum(o.a, 0) @ o.b, [False, True]),
 }
