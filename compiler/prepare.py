@@ -403,7 +403,7 @@ class _Preparation:
     def _as_tiles(self, a: Expr, b: Expr, m: int, n: int) -> bool:
         """Whether tensor cores multiply a vector and a large matrix, whose columns it goes down."""
         large = dtypes.name(a.dtype) in _NARROW and max(a.size, b.size) >= LEAST_COPIED
-        return self.policy.cluster > 1 and large and _goes_down(a, b, m, n) and _in_boxes(a) and _in_boxes(b)
+        return self.policy.cluster > 1 and large and _goes_down(a, b, m, n) and in_boxes(a) and in_boxes(b)
 
     def _parts(self, node: Expr, k: int, cluster: int, products: int = 1) -> int:
         """Parts of k, each a product of its own, where there are too few tiles for all processors.
