@@ -49,7 +49,8 @@ def policy(device: Device) -> Policy:
     """What a device wants of a plan."""
     choices = table(device)
     if isinstance(device, CudaDevice):
-        return replace(gpu_policy(device.multiprocessors, device.capability), choices=choices)
+        room = (config.device_memory_limit or device.total_memory) // 4
+        return replace(gpu_policy(device.multiprocessors, device.capability), choices=choices, room=room)
     count = threads.num_threads()
     return Policy(min_programs=max(4, 2 * count), processors=count, choices=choices)
 

@@ -88,6 +88,8 @@ class Policy:
     max_reshapes: int = 2
     #: Multiplications from which a product of float32 is made of products of bfloat16 in tensor cores; 0: none is.
     triples: int = 0
+    #: Bytes that both may then take beside the operands.
+    room: int = 1 << 40
     #: Bytes that rows of a product's operands had better begin at multiples of; 0: anything will do.
     pitch: int = 0
     #: A reduction is split where fewer than `min_programs` programs would do more than this...

@@ -108,8 +108,8 @@ class _Preparation:
         self.written: set[Expr] = set()
         #: Nodes of softmaxes between products that become one kernel: nothing is to be done for them.
         self.walked: set[Expr] = set()
-        #: Operands of products in parts, by what they are made of.
-        self.split: dict[Expr, Expr] = {}
+        #: Operands of products of float32: in triples, and whole.
+        self.split: dict[Expr, tuple[Expr, Expr]] = {}
 
     def run(
         self, roots: list[Expr], twins: dict[Expr, Expr], external: set[Expr], apart: Mapping[Expr, str]
@@ -330,7 +330,9 @@ class _Preparation:
         least = self.policy.triples
         if not least or node.attrs is not None or dtypes.name(node.dtype) != "f32":
             return False
-        return min(*node.shape[-2:], k) >= TRIPLES_SIDE and node.size * k >= least
+        *batch, m, n = node.shape
+        nbytes = 3 * PART_BYTES * prod(batch) * k * (m + n)
+        return min(m, n, k) >= TRIPLES_SIDE and node.size * k >= least and nbytes <= self.policy.room
 
     def _as_triples(self, x: Expr) -> Expr:
         """A product's operand as triples in memory's order; one that is broadcast is split once."""
@@ -353,10 +355,11 @@ class _Preparation:
                 steps = contiguous_strides(permuted)
                 back = [0 if n == 1 else steps[order.index(k)] for k, n in enumerate(shape)]
                 triples = Expr(E.VIEW, (triples,), (0, tuple(back)), x.shape, x.dtype, 0)
-            finite = Expr(TABLE["isfinite"], (triples,), None, x.shape, dtypes.BOOL, 0)
-            found = Expr(TABLE["where"], (finite, triples, whole), None, x.shape, x.dtype, 0)
-            self.split[x] = found
-        return found
+            found = self.split[x] = triples, whole
+        # Nodes of their own for each product: one that reads them at two places would have them computed before.
+        triples, whole = found
+        finite = Expr(TABLE["isfinite"], (triples,), None, x.shape, dtypes.BOOL, 0)
+        return Expr(TABLE["where"], (finite, triples, whole), None, x.shape, x.dtype, 0)
 
     def _narrow(self, node: Expr, *operands: tuple[Expr, list[Expr]]) -> Expr | None:
         """A product of elements of 8 bits, if that is what a product of (widened) operands is.

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from blockarray import flush
 from blockarray.compiler import fusion, prepare
 from tests.support import xp
 
@@ -195,3 +196,22 @@ def test_short_mantissas(turned):
     found = np.asarray(product).astype(np.float64) - c
     short = lambda x: (x.view(np.uint32) & 0xFFFFE000).view(np.float32).astype(np.float64)
     np.testing.assert_allclose(found, short(a) @ short(b), 1e-4, 1e-4)
+
+
+def test_an_operand_is_split_once():
+    a = floats(np.random.default_rng(9), 64, 64)
+    x = on_gpu(a)
+    for product, want in ((x @ x, a @ a), (x @ x.T, a @ a.T), (xp.exp(x) @ xp.exp(x), np.exp(a) @ np.exp(a))):
+        assert xp.explain(product).kernels[-1].ops[-1] == "dot"
+        assert "triples" in xp.explain(product).kernels[0].name
+        np.testing.assert_allclose(np.asarray(product), want, 1e-5, 1e-5)
+    both = xp.explain(x @ x, x @ x.T)
+    assert [k.name for k in both.kernels].count("triples") == 2
+
+
+def test_memory_is_left_for_others(monkeypatch):
+    x = on_gpu(floats(np.random.default_rng(9), 64, 64))
+    assert len(xp.explain(x @ x).kernels) == 2
+    monkeypatch.setattr(flush.config, "device_memory_limit", 4 * 64 * 128 * 6 - 4)
+    flush.policy.cache_clear()
+    assert [k.name for k in xp.explain(x @ x).kernels] == ["dot"]
