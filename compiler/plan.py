@@ -564,8 +564,12 @@ def _spell(node: Expr) -> str:
 
 
 def _notes(group: Group) -> list[str]:
-    """What is not rounded after each operation."""
+    """What is not stored, and what is not rounded after each operation."""
     product = group.product
+    if group.online is not None:
+        scores, narrow = group.online.scores, dtypes.name(group.online.product.dtype) in ("f16", "bf16")
+        rounding = ", float32 until they are multiplied" if narrow else ""
+        return [f"one walk over the keys: scores and weights, {list(scores.shape)} of each, are not stored{rounding}"]
     follows = product is not None and any(o is not product for o in group.outputs)
     if product is None or not follows or dtypes.name(product.dtype) not in ("f16", "bf16"):
         return []

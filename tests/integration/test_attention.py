@@ -554,9 +554,9 @@ def test_held_weights_are_computed_when_asked_for() -> None:
 
 
 def test_memory() -> None:
-    """No array of queries by keys."""
+    """No array of queries by keys, and explain() says so."""
     plan = xp.explain(causal(xp, *[xp.asarray(a) for a in tensors((2,), 2048, 2048, 16, 16)]))
-    assert ON_GPU or plan.kernels[0].bytes == 4 * 2 * 2048 * 16 * 4
+    assert ON_GPU or (plan.kernels[0].bytes == 4 * 2 * 2048 * 16 * 4 and "2048, 2048] of each, are not" in str(plan))
 
 
 def test_attention_and_projection() -> None:
