@@ -50,6 +50,8 @@ class Peer:
 
     packages: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu",)
+    #: Whether it takes part only if asked for by name, since its rows take long.
+    slow = False
 
     @classmethod
     def supports(cls, row: Row) -> bool:
@@ -210,8 +212,8 @@ class Jax(Peer):
 
     @classmethod
     def supports(cls, row: Row) -> bool:
-        """All but products that cost it most of a minute to choose a kernel for, or that are others' transposes."""
-        return row.function not in (matmul_f8, matmul_tn, matmul_nt, matmul_tt)
+        """All but products that it takes ten seconds and more to choose a kernel for, or that are others' transposes."""
+        return row.function not in (matmul_f8, matmul_tn, matmul_nt, matmul_tt) and row.name != "matmul 8192 f32"
 
     def __init__(self, device: str, threads: int) -> None:
         super().__init__(device, threads)
@@ -374,6 +376,7 @@ class TorchAutotuned(TorchCompile):
 
     devices = ("cuda",)
     mode = "max-autotune-no-cudagraphs"
+    slow = True
 
     @classmethod
     def supports(cls, row: Row) -> bool:

@@ -184,7 +184,8 @@ def limits(args: argparse.Namespace, threads: int) -> dict[str, float]:
 
 def run_threads(args: argparse.Namespace, threads: int, selected: list[Row]) -> Section:
     began = time.perf_counter()
-    wanted = args.peers.split(",") if args.peers else list(PEERS)
+    wanted = args.peers.split(",") if args.peers else [name for name, peer in PEERS.items() if not peer.slow]
+    wanted += args.and_peers.split(",")
     names = [
         name
         for name, peer in PEERS.items()
@@ -243,7 +244,8 @@ def main() -> None:
     parser.add_argument(
         "--only", "--rows", default="", dest="rows", help="parts of row names, separated by commas (default: all)"
     )
-    parser.add_argument("--peers", default="", help=f"of {', '.join(PEERS)} (default: all)")
+    parser.add_argument("--peers", default="", help=f"of {', '.join(PEERS)} (default: the quick ones)")
+    parser.add_argument("--and-peers", default="", help="others beside the default ones, such as max-autotune")
     parser.add_argument("--peer-python", default=sys.executable, help="the interpreter that has the other libraries")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no row is begun")
