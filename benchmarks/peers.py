@@ -212,7 +212,7 @@ class Jax(Peer):
 
     @classmethod
     def supports(cls, row: Row) -> bool:
-        """All but products that it takes ten seconds and more to choose a kernel for, or that are others' transposes."""
+        """All but products for which it takes long to choose a kernel, or that are transposes of others."""
         return row.function not in (matmul_f8, matmul_tn, matmul_nt, matmul_tt) and row.name != "matmul 8192 f32"
 
     def __init__(self, device: str, threads: int) -> None:
