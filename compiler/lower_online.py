@@ -123,7 +123,8 @@ class _Online(Lowering):
         self.query, self.key = sides[::-1] if self.keys in self._reach(*sides[0]) else sides
         self.value = edges(group, online.product, self.product_at)[1 - online.side]
         shared = self._reach(*self.key) | self._reach(*self.value)
-        rows = [a for a in self._reach(*self.query) if a in self.parallel and a not in shared]
+        queries = self._reach(*self.query)
+        rows = [a for a in self.axes if a in queries and a in self.parallel and a not in shared]
         self.rows = max(rows, key=lambda a: a.size, default=Axis(1))
         self._widen()
 
@@ -154,7 +155,8 @@ class _Online(Lowering):
         self.block, self.tuned = found["keys"], found is not usual
         self.tile = {self.rows: found["rows"], self.features: None, self.columns: None}
         stride = lambda axis: max(abs(f.terms.get(axis, 0)) for f in self.forms.values())
-        self.grid = sorted(self.parallel - {*self.tile}, key=stride, reverse=True)
+        batch = [a for a in self.axes if a in self.parallel and a not in self.tile]
+        self.grid = sorted(batch, key=stride, reverse=True)
 
     def _declare(self) -> None:
         super()._declare()
