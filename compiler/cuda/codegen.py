@@ -321,7 +321,7 @@ class Codegen:
         extra = tuple(sorted(extra, key=lambda d: d in inner))
         if any(set(open_) & self._reduced(op) for op in roots):
             raise NotImplementedError(f"kernel @{self.kernel.name}: a reduction along a dim that is walked around it")
-        if runs.is_large(self, self.loop_extents(roots[0])):
+        if not extra and not open_ and runs.is_large(self, self.loop_extents(roots[0])):
             runs.run_strip(self, roots, across, effects)
             reduction.finish(self, across)
             runs.settle(self)
