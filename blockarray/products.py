@@ -14,7 +14,25 @@ import numpy as np
 from .array import Array, lazy, method
 from .compiler.expr import DOT, Expr, broadcast, node
 from .compiler.ops import TABLE
-from .dtypes import bool_, canonical, float32, int64, result_type
+from .dtypes import (
+    bfloat16,
+    bool_,
+    canonical,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    result_type,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from .elementwise import cast_to, finish
 from .manipulation import broadcast_to, diagonal, moveaxis, reshape, transpose
 from .operands import as_array, axis_tuple, broadcast_shapes, cast, elementwise
@@ -70,19 +88,29 @@ def _checked(name: str) -> str:
     return name
 
 
-def _dot(a: Expr, b: Expr) -> Expr:
-    """DOT of (..., M, K) and (..., K, N), whose leading axes are broadcast."""
+#: Types of 8 bits whose products add up alike, and types that have all their numbers.
+_FLOATS = frozenset((float16, bfloat16, float32, float64))
+_NARROW = {
+    frozenset((int8, uint8)): _FLOATS | {int16, int32, int64, uint16, uint32, uint64},
+    frozenset((float8_e4m3fn, float8_e5m2)): _FLOATS,
+}
+
+
+def _dot(a: Expr, b: Expr, dtype: np.dtype) -> Expr:
+    """DOT of (..., M, K) and (..., K, N), whose leading axes are broadcast, with elements of a dtype."""
+    if not any({a.dtype, b.dtype} <= own and dtype in wide for own, wide in _NARROW.items()):
+        a, b = cast(a, dtype), cast(b, dtype)
     lead = a.shape[:-2]
     if lead != b.shape[:-2]:
         lead = broadcast_shapes(lead, b.shape[:-2])
         a, b = broadcast(a, lead + a.shape[-2:]), broadcast(b, lead + b.shape[-2:])
     shape = (*lead, a.shape[-2], b.shape[-1])
-    if a.dtype == bool_:
+    if dtype == bool_:
         # A product of truth values asks whether any pair is True.
         counts = node(DOT, (cast(a, int64), cast(b, int64)), None, shape, int64)
         return cast(counts, bool_)
-    precision = get_matmul_precision() if a.dtype == float32 else PRECISIONS[0]
-    return node(DOT, (a, b), None if precision == PRECISIONS[0] else precision, shape, a.dtype)
+    precision = get_matmul_precision() if dtype == float32 else PRECISIONS[0]
+    return node(DOT, (a, b), None if precision == PRECISIONS[0] else precision, shape, dtype)
 
 
 def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None) -> Array:
@@ -110,15 +138,14 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None) -> Array:
             " (n?,k),(k,m?)->(n?,m?) requires 1)"
         )
     to = result_type(x.dtype, y.dtype) if dtype is None else canonical(dtype)
-    a, b = cast_to(x, to), cast_to(y, to)
-    a = a[None] if x.ndim == 1 else a
-    b = b[:, None] if y.ndim == 1 else b
+    a = x[None] if x.ndim == 1 else x
+    b = y[:, None] if y.ndim == 1 else y
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(
             "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature"
             f" (n?,k),(k,m?)->(n?,m?) (size {b.shape[-2]} is different from {a.shape[-1]})"
         )
-    result = lazy(_dot(a._read(), b._read()))
+    result = lazy(_dot(a._read(), b._read(), to))
     if y.ndim == 1:
         result = result[..., 0]
     if x.ndim == 1:

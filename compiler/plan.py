@@ -111,7 +111,7 @@ def scan(roots: list[Expr]) -> Graph:
                     key.append(node.shape)
                 elif op is E.HOST:
                     key.append((len(inputs), node.shape, node.dtype))
-        elif op is CAST:
+        elif op is CAST or op is E.DOT:
             key.append(node.dtype)
         elif op is POWER and inputs[1].op is scalar_op and inputs[1].attrs in LITERAL_EXPONENTS:
             key.append((float(inputs[1].attrs),))

@@ -303,6 +303,7 @@ class _Preparation:
         narrow = self._narrow(node, _unscaled(a, -1), _unscaled(b, -2))
         if narrow is not None:
             return narrow
+        a, b = _cast(a, node.dtype), _cast(b, node.dtype)
         if node.attrs == "high":
             if self.policy.triples and min(m, n, k) >= TRIPLES_SIDE:
                 pitch = self.policy.pitch // node.dtype.itemsize
@@ -372,7 +373,7 @@ class _Preparation:
         wide = {dtypes.ACCUMULATED.get(x) for x in names}
         into = dtypes.name(node.dtype)
         if wide == {"f32"}:
-            fits = into in dtypes.NARROW or into == "f32"
+            fits = (into in dtypes.NARROW or into == "f32") and node.attrs != "ieee"
         elif wide == {"i32"}:
             fits = into in dtypes.INTEGER and dtypes.SIZE[into] <= 4  # where sums are taken modulo a power of two
             if not fits and (into in dtypes.INTEGER or (into in dtypes.FLOAT and self.policy.target == "cuda")):

@@ -42,8 +42,6 @@ class Hopper(Pipelined, Wgmma):
     """Generates the code of one kernel."""
 
     blocks = 1
-    #: Whether a step's products are under way while the next step's begin.
-    behind = True
     #: Rows of 2,048 elements: their panels stay in the L2 cache.
     together = 16
     #: Blocks that share a tile, and bytes of shared memory for what they tell each other.
@@ -287,22 +285,17 @@ class Hopper(Pipelined, Wgmma):
             self._wait_for_turn(number)
             stage, here = self._arrived(ring)
             self._multiply(sums, here, None)
-            if self.behind:
-                with t.if_(t.bin("and", self.lead, t.cmp("ne", number, i32(0)))):
-                    self._release(t.get(before, "i32"))
-            else:
-                with t.if_(self.lead):
-                    self._release(stage)
+            with t.if_(t.bin("and", self.lead, t.cmp("ne", number, i32(0)))):
+                self._release(t.get(before, "i32"))
             self.epilogue.bring(t.cmp("eq", number, i32(1)))
             t.set(before, stage)
             self._advance(ring)
         self._end_turn()
         self.epilogue.bring(t.cmp("slt", self.steps, i32(2)))
         self.epilogue.prefetch()
-        if self.behind:
-            self._asm(sums, "wgmma.wait_group.sync.aligned 0;", [])
-            with t.if_(t.bin("and", self.lead, t.cmp("ne", self.steps, i32(0)))):
-                self._release(t.get(before, "i32"))
+        self._asm(sums, "wgmma.wait_group.sync.aligned 0;", [])
+        with t.if_(t.bin("and", self.lead, t.cmp("ne", self.steps, i32(0)))):
+            self._release(t.get(before, "i32"))
 
     def _leave(self, sums: Sums) -> None:
         """Have a finished tile stored."""

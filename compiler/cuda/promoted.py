@@ -7,34 +7,34 @@ the other one multiplies.
 from __future__ import annotations
 
 from .. import dtypes, ir
-from ..llvm.text import V
 from .hopper import Hopper
+from .pipeline import Ring
 from .simt import Sums
 from .target import Target
-from .wgmma import ROW
-
-#: Columns whose sums begin anew together, since registers hold these beside the tile's.
-FRESH = 128
 
 
 class Promoted(Hopper):
     """Generates the code of one kernel."""
-
-    behind = False
 
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
         narrow = any(op.name == "dot" and op.operands[0].type.dtype in dtypes.FLOAT8 for op in kernel.body.ops)
         return narrow and Hopper.suits(kernel, target)
 
-    def _multiply(self, sums: Sums, here: V, steps: V | None) -> None:
+    def _take_steps(self, sums: Sums, ring: Ring) -> None:
         t = self.t
-        columns = min(FRESH, self.columns)
-        count = columns // 4
-        fresh = [[[t.cell("float")] for _ in range(count)] for _ in range(self.high)]
-        for part in range(self.columns // columns):
-            panels = [(self.a.offsets[0], self.b.offsets[0] + part * columns * ROW)]
-            self._add_products(fresh, here, panels, waiting=0, fresh=True)
+        fresh = self._sums()
+        with t.for_(self.steps) as number:
+            self._wait_for_turn(number)
+            stage, here = self._arrived(ring)
+            self._add_products(fresh, here, [(self.a.offsets[0], self.b.offsets[0])], waiting=0, fresh=True)
+            with t.if_(self.lead):
+                self._release(stage)
             for row, added in zip(sums, fresh, strict=True):
-                for (total,), (cell,) in zip(row[part * count : (part + 1) * count], added, strict=True):
+                for (total,), (cell,) in zip(row, added, strict=True):
                     t.set(total, t.bin("fadd", t.get(total, "float"), t.get(cell, "float")))
+            self.epilogue.bring(t.cmp("eq", number, t.like(1, number)))
+            self._advance(ring)
+        self._end_turn()
+        self.epilogue.bring(t.cmp("slt", self.steps, t.like(2, self.steps)))
+        self.epilogue.prefetch()

@@ -190,6 +190,22 @@ def test_scales_before_a_product_come_after_it(multiplied, dtype: np.dtype, into
         assert [x[:2] for x in multiplied] == [(d := {INT8: "i8", E4M3: "f8e4m3"}[dtype], d)]
 
 
+def test_products_as_ieee_has_them(multiplied):
+    a, b = draw(E4M3, 70, 130), draw(E4M3, 130, 90)
+    with ba.matmul_precision("ieee"):
+        got = np.asarray(xp.matmul(xp.asarray(a), xp.asarray(b), dtype=np.float32))
+    np.testing.assert_array_equal(got, a.astype("f4") @ b.astype("f4"))
+    assert multiplied == [("f32", "f32", "f32")]
+
+
+def test_arrays_whose_casts_would_run_at_once(multiplied):
+    a, b = draw(INT8, 70, 130), draw(INT8, 130, 90)
+    x, y = (ba.from_dlpack(v) for v in (a, b))
+    got = np.asarray(ba.matmul(x, y, dtype=np.int32))
+    np.testing.assert_array_equal(got, a.astype("i4") @ b.astype("i4"))
+    assert multiplied == [("i8", "i8", "i32")]
+
+
 def test_scales_along_a_product_stay(multiplied):
     a, b = draw(E4M3, 70, 130), draw(E4M3, 130, 90)
     scale = np.random.default_rng(1).random(130).astype("f4")
