@@ -98,7 +98,8 @@ _NARROW = {
 
 def _dot(a: Expr, b: Expr, dtype: np.dtype) -> Expr:
     """DOT of (..., M, K) and (..., K, N), whose leading axes are broadcast, with elements of a dtype."""
-    if not any({a.dtype, b.dtype} <= own and dtype in wide for own, wide in _NARROW.items()):
+    own = {a.dtype, b.dtype}
+    if own != {dtype} and not any(own <= narrow and dtype in wide for narrow, wide in _NARROW.items()):
         a, b = cast(a, dtype), cast(b, dtype)
     lead = a.shape[:-2]
     if lead != b.shape[:-2]:
@@ -129,7 +130,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None) -> Array:
     if type(x1) is type(x2) is Array and dtype is None and out is None:  # the short way
         p, q = x1._read(), x2._read()
         if p.dtype is q.dtype and len(p.shape) == len(q.shape) == 2 and p.shape[1] == q.shape[0]:
-            return lazy(_dot(p, q))
+            return lazy(_dot(p, q, p.dtype))
     x, y = as_array(x1), as_array(x2)
     if not x.ndim or not y.ndim:
         which = 0 if not x.ndim else 1

@@ -450,7 +450,7 @@ class Epilogue:
                     for number, output in enumerate(self.outputs):
                         value = output.op.operands[0]
                         values = [e(value, w if value.type.extents else None) for w in wheres]
-                        if output.map is None:
+                        if not output.boxes:
                             self._store(output, values, wheres, row, pair)
                         else:
                             words[number] += self._packed(values, output.dtype)
