@@ -307,7 +307,8 @@ class _Preparation:
         if node.attrs == "high":
             if self.policy.triples and min(m, n, k) >= TRIPLES_SIDE:
                 pitch = self.policy.pitch // node.dtype.itemsize
-                return _with_inputs(node, (_upright(_walkable(a), -1, pitch), _upright(_walkable(b), -2, pitch)))
+                a, b = (_shortened(_walkable(x)) for x in (a, b))
+                return _with_inputs(node, (_upright(a, -1, pitch), _upright(b, -2, pitch)))
             node = Expr(E.DOT, node.inputs, None, node.shape, node.dtype, 0)
         if self._by_triples(node, k):
             a, b = self._as_triples(a), self._as_triples(b)
@@ -418,7 +419,7 @@ class _Preparation:
         tiles = prod(batch) * -(-m // TENSOR_TILE[0]) * -(-n // TENSOR_TILE[1])
         processors = self.policy.processors
         fits = lambda parts: parts <= 1 or (not k % (parts * TENSOR_STEP) and k // parts >= LEAST_PART)
-        if tiles > processors:
+        if tiles > processors // (1 if products == 1 else 2):
             return 1
 
         def cost(parts: int) -> float:
@@ -816,6 +817,16 @@ def _upright(x: Expr, axis: int, pitch: int) -> Expr:
     copied = Expr(E.UPDATE, (base, value), (0, window), memory, x.dtype, 0)
     back = tuple([0 if n == 1 else s for n, s in zip(shape, swapped(window), strict=True)])
     return Expr(E.VIEW, (copied,), (0, back), x.shape, x.dtype, 0)
+
+
+def _shortened(x: Expr) -> Expr:
+    """Elements of float32 rounded to mantissas of 10 bits, to which tensor cores would cut them; all but the largest."""
+    scalar = lambda value: E.scalar(value, x.dtype)
+    node = lambda name, *inputs, dtype=x.dtype: Expr(TABLE[name], inputs, None, x.shape, dtype, 0)
+    large = node("multiply", x, scalar(2.0**13 + 1))
+    short = node("subtract", large, node("subtract", large, x))
+    small = node("less", node("absolute", x), scalar(2.0**112), dtype=dtypes.BOOL)
+    return node("where", small, short, x)
 
 
 def _memory_strides(x: Expr, any_: bool = False) -> E.Shape | None:

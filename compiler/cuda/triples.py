@@ -3,7 +3,8 @@
 Each operand, times 2**16, lies in memory in three parts of bf16, each scaled by 2**8 more than the one before, that add
 up to it: so the parts of the smallest numbers have all their digits.  Of the nine products of parts six count: those of
 a step of k are added up from the smallest to the largest, scaled down between, and then added to the tile's sums.
-Tensor cores truncate as they add, which in so short a run does no harm.
+Tensor cores truncate as they add, which in so short a run does no harm.  The largest products have sums of their own,
+so that there are two rounds of waiting in a step, not three.
 
 A tile of which a sum is infinite or a NaN is computed once more in ordinary arithmetic, from the operands themselves:
 so infinities and NaNs come out as they do there, and so do sums and elements that are too large to be scaled.
@@ -30,6 +31,8 @@ PRODUCTS = (((2, 0), (0, 2), (1, 1)), ((1, 0), (0, 1)), ((0, 0),))
 #: The scale of a part relative to the one before, and that of the first one.
 SCALE, RAISED = 2.0**-8, 2.0**16
 COUNT = 3
+#: Groups of products that may be under way: more than there are.
+BEGUN = 7
 
 
 class Triples(Hopper):
@@ -68,22 +71,30 @@ class Triples(Hopper):
 
     def _take_steps(self, sums: Sums, ring: Ring) -> None:
         t = self.t
-        fresh = self._sums()
         scale = t.const(SCALE, "float")
+        small, large = self._sums(), self._sums()
+        both = [[*x, *y] for x, y in zip(small, large, strict=True)]
+        pairs = [[(self.a.offsets[i], self.b.offsets[j]) for i, j in group] for group in PRODUCTS]
         with t.for_(self.steps) as number:
+            self._wait_for_turn(number)
             stage, here = self._arrived(ring)
             self.epilogue.bring(t.cmp("eq", number, i32(0)))
-            for size, group in enumerate(PRODUCTS):
-                panels = [(self.a.offsets[i], self.b.offsets[j]) for i, j in group]
-                if size:
-                    for cell in _cells(fresh):
-                        t.set(cell, t.bin("fmul", t.get(cell, "float"), scale))
-                self._add_products(fresh, here, panels, waiting=0, fresh=not size)
+            self._add_products(small, here, pairs[0], waiting=BEGUN, fresh=True)
+            self._add_products(large, here, pairs[2], waiting=BEGUN, fresh=True)
+            self._asm(both, "wgmma.wait_group.sync.aligned 0;", [])
+            for cell in _cells(small):
+                t.set(cell, t.bin("fmul", t.get(cell, "float"), scale))
+            self._add_products(small, here, pairs[1], waiting=BEGUN)
+            # While the last ones are under way:
+            for total, cell in zip(_cells(sums), _cells(large), strict=True):
+                t.set(total, t.bin("fadd", t.get(total, "float"), t.get(cell, "float")))
+            self._asm(small, "wgmma.wait_group.sync.aligned 0;", [])
             with t.if_(self.lead):
                 self._release(stage)
-            for total, cell in zip(_cells(sums), _cells(fresh), strict=True):
-                t.set(total, t.bin("fadd", t.get(total, "float"), t.get(cell, "float")))
+            for total, cell in zip(_cells(sums), _cells(small), strict=True):
+                t.set(total, t.fma(t.get(cell, "float"), scale, t.get(total, "float")))
             self._advance(ring)
+        self._end_turn()
         for cell in _cells(sums):
             t.set(cell, t.bin("fmul", t.get(cell, "float"), t.const(RAISED**-2, "float")))
         self.epilogue.prefetch()
