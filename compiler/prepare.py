@@ -820,7 +820,7 @@ def _upright(x: Expr, axis: int, pitch: int) -> Expr:
 
 
 def _shortened(x: Expr) -> Expr:
-    """Elements of float32, all but the largest, rounded to mantissas of 10 bits, to which tensor cores would cut them."""
+    """Elements of float32, but the largest, rounded to mantissas of 10 bits, to which tensor cores would cut them."""
     scalar = lambda value: E.scalar(value, x.dtype)
     node = lambda name, *inputs, dtype=x.dtype: Expr(TABLE[name], inputs, None, x.shape, dtype, 0)
     large = node("multiply", x, scalar(2.0**13 + 1))
