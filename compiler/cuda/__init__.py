@@ -11,6 +11,7 @@ from . import codegen, gemm, online
 from . import ptx as back_end
 from .codegen import Code
 from .libdevice import set_cache
+from .shifted import Shifted
 from .target import SYMBOL, Target, make_target
 
 __all__ = ["SYMBOL", "Target", "compile", "generate", "make_target", "package", "ptx", "set_cache", "text", "unpack"]
@@ -24,6 +25,8 @@ def generate(kernel: ir.Kernel, target: Target) -> Code:
         return gemm.generate(kernel, target)
     if kernel.attrs.get("schedule") == "online":
         return online.Online(kernel, target).generate()
+    if Shifted.suits(kernel, target):
+        return Shifted(kernel, target).generate()
     return codegen.generate(kernel, target)
 
 
