@@ -12,6 +12,7 @@ from blockarray.compiler import expr as E
 from blockarray.compiler.cuda.hopper import Hopper
 from blockarray.compiler.cuda.mma import Mma
 from blockarray.compiler.cuda.parts import Parts
+from blockarray.compiler.cuda.shifted import Shifted
 
 TARGET = cuda.make_target((9, 0))
 F16 = np.dtype(np.float16)
@@ -44,6 +45,7 @@ def tiles(kernel) -> tuple[int, ...]:
         (16, 8192, 8192, (16, 128), 2),
         (8192, 16, 8192, (128, 16), 2),
         (4, 8192, 8192, (16, 128), 2),
+        (1, 8192, 8192, (16, 128), 2),
         (128, 4096, 16384, (128, 64), 2),
     ],
 )
@@ -67,6 +69,7 @@ def test_small_matrices_have_small_tiles():
 def test_operands_whose_rows_begin_anywhere_are_copied():
     *copies, product = kernels(matrix(4095, 4099), matrix(4099, 4097))
     assert len(copies) == 2 and Hopper.suits(product, TARGET)
+    assert all(Shifted.suits(kernel, TARGET) for kernel in copies)
     # The smaller one, where it is far smaller.
     *copies, product = kernels(matrix(8192, 8192), matrix(8192, 4))
     assert len(copies) == 1 and Hopper.suits(product, TARGET)
