@@ -26,12 +26,10 @@ EMPTY = E.structural("empty", 0, "No elements, or memory that was not written ye
 
 #: Products below this many multiplications are made as a sum of products, inside any kernel.
 SMALL_PRODUCT = 1 << 12
-#: Sides from which copying an operand whose rows begin anywhere costs less than loading it so.
-WIDE_PRODUCT = 512
+#: Sides from which copying operands whose rows begin anywhere costs less than loading them so, or elements of one.
+WIDE_PRODUCT, LEAST_COPIED = 512, 1 << 20
 #: Sides from which operands of 8 bits are copied so that they lie along k.
 UPRIGHT_PRODUCT = 64
-#: How many times larger the other operand is where copying a small one costs little, and its least elements.
-COPIED, LEAST_COPIED = 16, 1 << 20
 #: Rows and columns of the least tile that tensor cores are kept busy with, elements of k in a step, and of the shortest
 #: part of k that is worth adding up.
 TENSOR_TILE, TENSOR_STEP, LEAST_PART = (128, 64), 64, 512
@@ -317,11 +315,8 @@ class _Preparation:
         a, b = _walkable(a), _walkable(b)
         if self.policy.pitch and dtypes.name(node.dtype) in _NARROW:
             pitch = self.policy.pitch // a.dtype.itemsize
-            few = min(a.size, b.size) * COPIED <= max(a.size, b.size) >= LEAST_COPIED
-            if min(m, n, k) >= WIDE_PRODUCT:
+            if 1 not in (m, n) and (min(m, n, k) >= WIDE_PRODUCT or max(a.size, b.size) >= LEAST_COPIED):
                 a, b = (_pitched(x, pitch) for x in (a, b))
-            elif few and in_boxes(a if a.size > b.size else b):
-                a, b = (_pitched(x, pitch) if x.size < y.size else x for x, y in ((a, b), (b, a)))
             parts = self._parts(node, k, self.policy.cluster if in_boxes(a) and in_boxes(b) else 1)
             if parts > 1:
                 return self._product_in_parts(node, a, b, parts)

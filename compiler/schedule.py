@@ -73,7 +73,7 @@ GPU_TILES: dict[str, dict[tuple[int, int], float]] = {
 }
 #: GPU: tiles of products whose processors each take several, in tensor cores; the times of beginning and ending one,
 #: and of a step of 64 along k, in units of 1.5 microseconds.
-GPU_WIDE_PRODUCT = {(128, 256): (3.4, 0.45), (128, 128): (1.5, 0.235), (128, 64): (1.0, 0.17)}
+GPU_WIDE_PRODUCT = {(128, 256): (3.4, 0.45), (128, 128): (1.2, 0.25), (128, 64): (1.0, 0.17)}
 #: GPU: the same of tiles of few columns, or rows.
 GPU_NARROW_PRODUCT = {(128, 32): (0.8, 0.17), (128, 16): (0.8, 0.16)}
 #: GPU: parts of k of one tile that blocks of a cluster multiply, and what it costs to add them up, for each column.
@@ -82,8 +82,9 @@ GPU_PARTS, GPU_ADDED_UP = (1, 2, 4, 8), 0.02
 GPU_SMALL = 32
 #: GPU: most rows or columns of products whose other operand is computed as it comes from memory, see cuda/streamed.py.
 GPU_STREAMED = 64
-#: GPU: part of the time that processors are idle at the end of a product for its last tiles to be shared, and least k.
-GPU_LOST, GPU_SHARED_DEPTH = 1.0, 1024
+#: GPU: part of the time that processors are idle at the end of a product for its last tiles to be shared, and least k;
+#: what sharing costs, in rounds of tiles.
+GPU_LOST, GPU_SHARED_DEPTH, GPU_SHARING = 0.1, 1024, 0.05
 #: GPU: bytes of memory that a processor takes in that time.
 GPU_BYTES = 45_000
 #: The same of products of float32 in parts.
@@ -341,9 +342,7 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
         if boxes or batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True)) >= processors // 4:
             space.parts = parts
             tiles = batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True))
-            lost = 1 - tiles / (-(-tiles // processors) * processors)
-            uneven = parts == 1 and tiles > processors and lost > GPU_LOST and depth >= GPU_SHARED_DEPTH
-            if uneven and not narrow and in_boxes(space):
+            if boxes and parts == 1 and _is_uneven(tiles, depth, processors):
                 space.shares = processors
             return {m: tile[0], k: None, n: tile[1]}
     tiles = {} if product is None else GPU_TILES.get(dtypes.name(product.inputs[0].dtype), {})
@@ -403,15 +402,26 @@ def product_cost(
         tiles += GPU_NARROW_PRODUCT
         tiles += [(few, many) for many, few in tiles if few <= 64]
     found = [(tile, parts) for tile in tiles for parts in (GPU_PARTS if max(tile) < 256 else (1,)) if parts <= cluster]
-    return min(((_cost(*f, sizes, depth, batches, processors), *f) for f in found), key=lambda f: f[0])
+    cost = lambda tile, parts: _cost(tile, parts, sizes, depth, batches, processors, cluster > 1)
+    return min(((cost(*f), *f) for f in found), key=lambda f: f[0])
 
 
-def _cost(tile: tuple[int, int], parts: int, sizes: Sequence[int], depth: int, batches: int, processors: int) -> float:
+def _is_uneven(tiles: int, depth: int, processors: int) -> bool:
+    """Whether processors share what is left over when all have taken whole tiles; see cuda/shares.py."""
+    lost = 1 - tiles / (-(-tiles // processors) * processors)
+    return tiles > processors and lost > GPU_LOST and depth >= GPU_SHARED_DEPTH
+
+
+def _cost(
+    tile: tuple[int, int], parts: int, sizes: Sequence[int], depth: int, batches: int, processors: int, shares: bool
+) -> float:
     """The time of a product in tiles of so many rows and columns, each by several blocks."""
     tiles = batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True))
     # Clusters lie in groups of processors, which they do not fill.
     together = processors if parts == 1 else max(1, processors * 32 // 33 // parts)
     rounds = -(-tiles // together)
+    if shares and parts == 1 and _is_uneven(tiles, depth, processors):
+        rounds = tiles / processors + GPU_SHARING
     known = {**GPU_WIDE_PRODUCT, **GPU_NARROW_PRODUCT}
     ends, step = known.get(tile) or known[tile[1], tile[0]]
     nbytes = 2 * batches * (depth * sum(sizes) + prod(sizes))

@@ -454,10 +454,9 @@ class Epilogue:
                             self._store(output, values, wheres, row, pair)
                         else:
                             words[number] += self._packed(values, output.dtype)
-            box = block % self.turns * self.each if self.each else 0
-            for number, output in enumerate(self.outputs):
-                self._stage(output, words[number], box, q)
-                box += output.boxes
+            if self.each:
+                for number, (output, box) in enumerate(self._boxes(block)):
+                    self._stage(output, words[number], box, q)
 
     # -- reductions of rows -------------------------------------------------------------------------------------------
     def _reduce_rows(self, reduction: ir.Op, before: list[ir.Op], sums: Sums) -> None:

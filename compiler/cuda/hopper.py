@@ -35,7 +35,7 @@ SIDE = 64
 BARRIERS = 128
 #: Steps of k by which one group of warps finishes a tile before the other, so that one multiplies while the other
 #: computes what comes after the product.
-LAG = 2
+LEAST_LAG, MOST_LAG = 2, 4
 
 
 class Hopper(Pipelined, Wgmma):
@@ -83,6 +83,7 @@ class Hopper(Pipelined, Wgmma):
         room = self.target.shared - self.exchange - behind - 4 * BARRIERS
         most = self.kernel.attrs.get("stages", BARRIERS // BARRIER)
         self.stages = min(most, room // self.panels)
+        self.lag = max(LEAST_LAG, min(MOST_LAG, self.stages - 2))
         self.told = self.stages * self.panels
         self.staging = self.told + self.exchange
         self.full = self.staging + behind
@@ -261,19 +262,19 @@ class Hopper(Pipelined, Wgmma):
         t = self.t
         second = t.cmp("ne", self.group, i32(0))
         many = t.cmp("uge", self.steps, i32(2 * self.stages))
-        self.lag_waits = t.select(t.bin("and", many, second), t.bin("sub", self.steps, i32(LAG)), i32(-1))
+        self.lag_waits = t.select(t.bin("and", many, second), t.bin("sub", self.steps, i32(self.lag)), i32(-1))
         self.lag_leads = t.bin("and", t.bin("and", many, self.lead), t.cmp("eq", self.group, i32(0)))
         self.lag_flips = t.cast("zext", many, "i32")
 
     def _wait_for_turn(self, number: V) -> None:
         t = self.t
-        if LAG:
+        if self.lag:
             with t.if_(t.cmp("eq", number, self.lag_waits)):
                 self._wait(self.lag_barrier, t.get(self.lag_turn, "i32"))
 
     def _end_turn(self) -> None:
         t = self.t
-        if LAG:
+        if self.lag:
             with t.if_(self.lag_leads):
                 self._arrive(self.lag_barrier)
             t.set(self.lag_turn, t.bin("xor", t.get(self.lag_turn, "i32"), self.lag_flips))
