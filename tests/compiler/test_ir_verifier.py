@@ -130,7 +130,7 @@ def test_matrix_products():
         ("%x = dot %b, %a : f16[8, 8]", "last extent"),
         ("%x = dot %a, %b : f64[i, 4]", "accumulate in f64"),
         ("%x = dot %a, %b, %c : f16[i, 4]", "the accumulator"),
-        ("%x = dot %a, %b {precision=\"tf32\"} : f16[i, 4]", "precision"),
+        ('%x = dot %a, %b {precision="tf32"} : f16[i, 4]', "precision"),
     ]:
         with pytest.raises(VerifyError, match=f"line 6.*{message}"):
             verify(parse(source.format(line)))
