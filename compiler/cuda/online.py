@@ -612,7 +612,8 @@ class Online(Softmax, Pipelined):
         with e.scope():
             rows = self._rows()
             columns = [self._column(4 * (k // 2) + k % 2) for k in range(self.columns // 4)]
-            if any(op.name in ("load_view", "load_ptr") and not op.attrs.get("bounded") for op in needed):
+            loads = any(op.name in ("load_view", "load_ptr") and not op.attrs.get("bounded") for op in needed)
+            if loads and self.out is not None:  # else positions are tested before anything is loaded
                 rows, columns = self._clamped(rows, self.i), self._clamped(columns, self.e_)
             for k, row in enumerate(rows):
                 where = {self.i: row}
