@@ -6,6 +6,7 @@ A thread has two rows, eight apart, and of each the columns that products give i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import e as EULER
 from math import inf, log2, nan
 
@@ -19,10 +20,11 @@ from .running import Scaled, Walk
 
 #: Rows of a group.
 ROWS = 64
-#: The running maximum may be less than the maximum by so much, as a power of two: sums stay far from infinite.
-SLACK = 8.0
-#: Sums of a thread's weights up to which they are trusted.  The first barrier of those at which groups vote.
-TRUSTED, VOTES = 2.0**10, 8
+#: The maximum that weights are relative to may be less than the maximum by so much, as a power of two, and weights are
+#: smaller by that.
+HEADROOM = {"bf16": 8.0, "f16": 4.0}
+#: The first barrier of those at which groups vote.
+VOTES = 8
 #: What masks with a larger number count as.
 LARGE = 2.0**100
 #: 2**x between -1/2 and 1/2 within 1e-4, and exact at 0; a number to whose digits integers can be added.
@@ -64,12 +66,12 @@ class Softmax:
     group: V
     down: V
     across: V
-    #: Variables: of each row the running maximum, the thread's running sum and what sums are scaled by; products.
+    #: Variables: of each row the running maximum and what sums are scaled by; sums.
     top: list[V]
-    total: list[V]
     fade: list[V]
     #: Variables: what is added to a row's scores, times their factor, before they are exponents.
     less: list[V]
+    headroom: float
     sums: list[V]
 
     def _scale(self) -> None:
@@ -113,24 +115,17 @@ class Softmax:
         return t.bin("fdiv", x, self.factor)
 
     def _trust(self, scores: list[V]) -> tuple[list[V], V]:
-        """The weights of a block of keys by the maximum before it, and whether these are too large for that.
-
-        Where they are not, the running sum is right with them.
-        """
+        """The weights of a block of keys by the maximum before it, and whether some are too large for that."""
         t = self.t
-        weights, sums = list(scores), []
-        for row in range(2):
-            mine = _of(row, scores)
-            for k in mine:
-                weights[k] = self._raised(k, t.fma(scores[k], self.power, t.get(self.less[row], "float")))
-            sums.append(self._joined([weights[k] for k in mine], lambda a, b: t.bin("fadd", a, b)))
-        small = t.bin("and", *(t.cmp("ole", x, t.const(TRUSTED, "float")) for x in sums))
-        large = self._any(t.bin("xor", small, V("true", "i1")))
-        for k, x in enumerate(sums):
-            before = t.get(self.total[k], "float")
-            t.set(self.total[k], t.select(large, before, t.bin("fadd", before, x)))
-            t.set(self.fade[k], t.const(1.0, "float"))
-        return weights, large
+        weights = [
+            self._raised(k, t.fma(x, self.power, t.get(self.less[k // 2 % 2], "float"))) for k, x in enumerate(scores)
+        ]
+        bits = [t.cast("bitcast", w, "i32") for w in weights]
+        # Numbers from 2 on, infinities and NaN have this bit.
+        large = t.bin("and", self._joined(bits, lambda a, b: t.bin("or", a, b), 3), i32(1 << 30))
+        for fade in self.fade:
+            t.set(fade, t.const(1.0, "float"))
+        return weights, self._any(t.cmp("ne", large, i32(0)))
 
     def _any(self, condition: V) -> V:
         """Whether a condition holds for a thread of the group."""
@@ -143,7 +138,7 @@ class Softmax:
 
     def _soften(self, scores: list[V], first: bool) -> list[V]:
         """The weights of a block of keys, and the running maximum and sum with it."""
-        t, by = self.t, self.power
+        t, by, lower = self.t, self.power, self.t.const(-self.headroom, "float")
         weights = list(scores)
         for row in range(2):
             mine = _of(row, scores)
@@ -155,20 +150,17 @@ class Softmax:
                 top = self._larger(before, top)
                 if self.lazy:
                     grown = t.bin("fmul", t.bin("fsub", top, before), by)
-                    top = t.select(t.cmp("ole", grown, t.const(SLACK, "float")), before, top)
+                    top = t.select(t.cmp("ole", grown, t.const(self.headroom, "float")), before, top)
             none = t.cmp("oeq", top, t.const(-inf, "float"))
             shift = t.select(none, t.const(0.0, "float"), top)
-            less = t.fneg(t.bin("fmul", shift, by))
+            less = t.bin("fsub", lower, t.bin("fmul", shift, by))
             for k in mine:
                 # The maximum times a number may be infinite if others than products and infinities are in the scores.
-                x = t.fma(scores[k], by, less) if self.forms else t.bin("fmul", t.bin("fsub", scores[k], shift), by)
+                x = t.fma(scores[k], by, less) if self.forms else t.fma(t.bin("fsub", scores[k], shift), by, lower)
                 weights[k] = self._raised(k, x)
-            total = self._joined([weights[k] for k in mine], lambda a, b: t.bin("fadd", a, b))
             if not first:
                 fade = self._special(t.bin("fmul", t.bin("fsub", before, shift), by))
                 t.set(self.fade[row], fade)
-                total = t.fma(t.get(self.total[row], "float"), fade, total)
-            t.set(self.total[row], total)
             t.set(self.top[row], top)
             # Without a maximum there is none to trust.
             t.set(self.less[row], t.select(none, t.const(nan, "float"), less))
@@ -204,11 +196,10 @@ class Softmax:
         return self.t.call(name, "float", [i32(-1), x, i32(step), i32(31)], _WARP)
 
     @staticmethod
-    def _joined(values: list[V], join: Callable[[V, V], V]) -> V:
-        """All values joined in a tree."""
+    def _joined(values: Sequence[V], join: Callable[[V, V], V], many: int = 2) -> V:
+        """All values joined in a tree, so many at a time."""
         while len(values) > 1:
-            pairs = [join(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
-            values = pairs + values[len(pairs) * 2 :]
+            values = [reduce(join, values[k : k + many]) for k in range(0, len(values), many)]
         return values[0]
 
     def _scores(self, products: list[V], j: V) -> list[V]:

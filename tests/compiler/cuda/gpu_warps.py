@@ -86,25 +86,26 @@ def wgmma(e: Emulator, text: str, args: list[np.ndarray], mask: np.ndarray) -> l
     held = np.int32 if ".s32." in text or all(a.dtype == np.int32 for a in args) else np.float32
     sums = [a.copy() for a in args if a.dtype == held]
     # Operands are numbered after the results.
-    first = len(re.search(r"\{\$0.*?\}", text)[0].split(",")) if "m64n" in text else 0  # type: ignore[index]
+    results = re.findall(r"m64n\S+ \{.*?\$(\d+)\}", text)
+    first = max(map(int, results), default=-1) + 1
     sums = sums or [np.zeros(e.count, np.float32) for _ in range(first)]
     groups = np.flatnonzero(mask.reshape(-1, 128).all(1))
     assert mask.reshape(-1, 128).any(1).sum() == len(groups), "a product by a part of its threads"
     thread = np.arange(128)
     row, column = thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
     addition = r"add\.s64 (\w+), \$(\d+), (\d+);"
-    product = r"\.m64n(\d+)k\d+\.\w+\.(\w+)\.(\w+) \{.*?\}, (\w+|\{.*?\}), (\w+), ([pq])(?:, 1, 1)?(.*?);"
+    product = r"\.m64n(\d+)k\d+\.\w+\.(\w+)\.(\w+) \{\$(\d+).*?\}, (\w+|\{.*?\}), (\w+), ([pq])(?:, 1, 1)?(.*?);"
     added: dict[str, tuple[np.ndarray, int]] = {}
     for m in re.finditer(f"{addition}|{product}", text):
         if m[1]:
             added[m[1]] = args[int(m[2]) - first], int(m[3])
             continue
-        columns, kinds, trans = int(m[4]), (m[5], m[6]), m[10].split(", ")
+        columns, kinds, start, trans = int(m[4]), (m[5], m[6]), int(m[7]), m[11].split(", ")
         for group in groups.tolist():
             own = slice(group * 128, group * 128 + 128)
             program = own.start // e.block
             place = {name: int(where[own.start]) + step for name, (where, step) in added.items()}
-            words = re.findall(r"\$(\d+)", m[7])
+            words = re.findall(r"\$(\d+)", m[8])
             if words:
                 a = np.zeros((64, 16), np.float32)
                 for i, word in enumerate(words):
@@ -112,11 +113,11 @@ def wgmma(e: Emulator, text: str, args: list[np.ndarray], mask: np.ndarray) -> l
                     for half in range(2):
                         a[row + i % 2 * 8, column + i // 2 * 8 + half] = pairs[:, half]
             else:
-                a = _panel(e, program, place[m[7]], 64, "1" in trans[-2:-1], kinds[0])
-            found = a @ _panel(e, program, place[m[8]], columns, trans[-1] == "1", kinds[1]).T
-            for k, total in enumerate(sums):
+                a = _panel(e, program, place[m[8]], 64, "1" in trans[-2:-1], kinds[0])
+            found = a @ _panel(e, program, place[m[9]], columns, trans[-1] == "1", kinds[1]).T
+            for k, total in enumerate(sums[start : start + columns // 2]):
                 new = found[row + k // 2 % 2 * 8, column + k // 4 * 8 + k % 2]
-                total[own] = total[own] + new if m[9] == "p" else new
+                total[own] = total[own] + new if m[10] == "p" else new
     return sums
 
 
