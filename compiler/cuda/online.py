@@ -137,7 +137,7 @@ class Online(Softmax, Pipelined):
         found = [f for f in forms if f is not None]
         self.forms = found if len(found) == len(forms) and found[0].same(found[-1]) else []
         # Elsewhere the maximum must not lag.
-        self.lazy = self.lazy and running.is_quotient(last, kernel.body)
+        self.lazy = running.is_quotient(last, kernel.body)
         self.headroom = HEADROOM[self.dtype] if self.lazy else 0.0
         self.threads = LOADING + self.groups * GROUP
         self._place_memory(last)
@@ -495,7 +495,7 @@ class Online(Softmax, Pipelined):
     def _weigh(self, keys: Ring, products: list[V], j: V) -> tuple[list[V], V | None]:
         """The weights of a block of keys; whether the maximum may have grown, if the group knows."""
         t = self.t
-        if not self.trusting or not self.lazy or not self.forms:
+        if not self.lazy or not self.forms:
             self._release(keys)
             return self._soften(self._scores(products, j), first=False), None
         found, large = self._trust(self._scores(products, j))

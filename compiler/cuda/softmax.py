@@ -27,9 +27,6 @@ HEADROOM = {"bf16": 8.0, "f16": 4.0}
 VOTES = 8
 #: What masks with a larger number count as.
 LARGE = 2.0**100
-#: 2**x between -1/2 and 1/2 within 1e-4, and exact at 0; a number to whose digits integers can be added.
-POWERS = (0.05500893, 0.24221096, 0.69328293, 1.0)
-_MAGIC = 1.5 * 2**23
 _PURE = "nounwind memory(none)"
 _WARP = "convergent nounwind memory(inaccessiblemem: readwrite)"
 
@@ -41,13 +38,6 @@ def _of(row: int, values: Sequence[V]) -> list[int]:
 
 class Softmax:
     """Writes what a group does between two products."""
-
-    #: Whether sums are scaled only where the running maximum has grown by much.
-    lazy = True
-    #: Eighths of the powers that are computed in the ordinary units, which the special one leaves idle.
-    ordinary = 0
-    #: Whether a block's weights are computed by the maximum of those before it, as long as they stay small.
-    trusting = True
 
     t: Code
     e: Elements
@@ -69,10 +59,12 @@ class Softmax:
     #: Variables: of each row the running maximum and what sums are scaled by; sums.
     top: list[V]
     fade: list[V]
+    sums: list[V]
     #: Variables: what is added to a row's scores, times their factor, before they are exponents.
     less: list[V]
+    #: Whether sums are scaled only where the maximum has grown by much, and by how much weights may be too large then.
+    lazy: bool
     headroom: float
-    sums: list[V]
 
     def _scale(self) -> None:
         """Find the scores' factor: one that is not positive does not commute with their maximum and counts as 1."""
@@ -118,7 +110,7 @@ class Softmax:
         """The weights of a block of keys by the maximum before it, and whether some are too large for that."""
         t = self.t
         weights = [
-            self._raised(k, t.fma(x, self.power, t.get(self.less[k // 2 % 2], "float"))) for k, x in enumerate(scores)
+            self._power(t.fma(x, self.power, t.get(self.less[k // 2 % 2], "float"))) for k, x in enumerate(scores)
         ]
         bits = [t.cast("bitcast", w, "i32") for w in weights]
         # Numbers from 2 on, infinities and NaN have this bit.
@@ -157,35 +149,22 @@ class Softmax:
             for k in mine:
                 # The maximum times a number may be infinite if others than products and infinities are in the scores.
                 x = t.fma(scores[k], by, less) if self.forms else t.fma(t.bin("fsub", scores[k], shift), by, lower)
-                weights[k] = self._raised(k, x)
+                weights[k] = self._power(x)
             if not first:
-                fade = self._special(t.bin("fmul", t.bin("fsub", before, shift), by))
+                fade = self._power(t.bin("fmul", t.bin("fsub", before, shift), by))
+                if self.forms:
+                    # As what is added to scores was rounded, before and now.
+                    moved = self._power(t.bin("fsub", less, t.get(self.less[row], "float")))
+                    fade = t.select(t.cmp("ogt", before, t.const(-inf, "float")), moved, fade)
                 t.set(self.fade[row], fade)
             t.set(self.top[row], top)
             # Without a maximum there is none to trust.
             t.set(self.less[row], t.select(none, t.const(nan, "float"), less))
         return weights
 
-    def _raised(self, k: int, x: V) -> V:
-        """2**x of the thread's k-th score."""
-        return self._power(x) if k // 4 % 8 < self.ordinary else self._special(x)
-
-    def _special(self, x: V) -> V:
-        return self.t.call("llvm.nvvm.ex2.approx.ftz.f", "float", [x], _PURE)
-
     def _power(self, x: V) -> V:
-        """2**x by a polynomial: 0 for -inf, anything for NaN, which others of the row are as well."""
-        t = self.t
-        number = lambda value: t.const(value, "float")
-        x = t.intrinsic("maxnum", x, number(-127.0))
-        # The nearest integer is in the low digits of such a sum.
-        moved = t.bin("fadd", x, number(_MAGIC))
-        rest = t.bin("fsub", x, t.bin("fsub", moved, number(_MAGIC)))
-        y = number(POWERS[0])
-        for c in POWERS[1:]:
-            y = t.fma(y, rest, number(c))
-        exponent = t.bin("shl", t.cast("bitcast", moved, "i32"), i32(23))
-        return t.cast("bitcast", t.bin("add", exponent, t.cast("bitcast", y, "i32")), "float")
+        """2**x."""
+        return self.t.call("llvm.nvvm.ex2.approx.ftz.f", "float", [x], _PURE)
 
     def _larger(self, a: V, b: V) -> V:
         return self.t.call("llvm.maximum.f32", "float", [a, b])
