@@ -117,7 +117,7 @@ def is_const(value: Value, number: int) -> bool:
     return value.op is not None and value.op.name == "const" and value.op.attrs["value"] == number
 
 
-def beyond(value: Value, dim: str) -> list[Value] | None:
+def beyond(value: Value, dim: int | str) -> list[Value] | None:
     """The scalars that an index is beyond the position in a dim by, if that is what it is."""
     op = value.op
     if op is None:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from math import e as EULER
 from math import inf, log2, nan
+from typing import NamedTuple
 
 from .. import ir
 from ..llvm.text import V
-from . import running
+from . import layout, running
 from .elements import Code, Elements, Where, slice_of
 from .layout import Facts
 from .memory import i32, i64
@@ -27,8 +28,21 @@ HEADROOM = {"bf16": 8.0, "f16": 4.0}
 VOTES = 8
 #: What masks with a larger number count as.
 LARGE = 2.0**100
+_PREDICATES = {
+    "less": "slt", "less_equal": "sle", "greater": "sgt", "greater_equal": "sge", "equal": "eq", "not_equal": "ne",
+}  # fmt: skip
 _PURE = "nounwind memory(none)"
 _WARP = "convergent nounwind memory(inaccessiblemem: readwrite)"
+
+
+class Edge(NamedTuple):
+    """A comparison of positions of keys, where scalars are what they are beyond the position in the block."""
+
+    op: ir.Op
+    #: Whether the key is the first operand.
+    first: bool
+    beyond: list[ir.Value]
+    other: ir.Value
 
 
 def _of(row: int, values: Sequence[V]) -> list[int]:
@@ -254,12 +268,18 @@ class Softmax:
             {self.i: rows[k // 2 % 2], str(self.keys): self._column(k)} for k in range(len(products))
         ]
         near = [op for op in needed if whole and self._is_cut(op, walk)]
-        scalars = [op for op in needed if not op.result.type.extents]
+        e.run([op for op in needed if not op.result.type.extents], {})
+        for row in rows:
+            e.run([op for op in needed if op.result.type.extents == (self.i,)], {self.i: row})
+        edges = [edge for op in needed if (edge := self._edge(op)) is not None]
+        limits = {(edge.op, row.ref): self._limit(edge, row) for edge in edges for row in rows}
         found = []
         for k, (x, where) in enumerate(zip(products, places, strict=True)):
             e.define(walk.first.result, x, where)
+            for edge in edges:
+                pair = limits[edge.op, where[self.i].ref], i32(k // 4 * 8 + k % 2)
+                e.define(edge.op.result, t.cmp(_PREDICATES[edge.op.name], *(pair[::-1] if edge.first else pair)), where)
             if k % 2 == 0:
-                e.run(scalars, {})
                 for op in near:
                     pair = places[k : k + 2]
                     if self.facts.width(op, self.keys) > 1:
@@ -279,6 +299,28 @@ class Softmax:
                 x = t.select(condition, *pair_)
             found.append(x)
         return found
+
+    def _edge(self, op: ir.Op) -> Edge | None:
+        """The comparison of a key's position with something that is the same for all keys, if the op is one."""
+        if op.name not in _PREDICATES or self.keys not in op.result.type.extents:
+            return None
+        for first, (key, other) in ((True, op.operands), (False, op.operands[::-1])):
+            beyond = layout.beyond(key, self.keys)
+            while other.op is not None and other.op.name == "broadcast":
+                other = other.op.operands[0]
+            if beyond is not None and other.type.dtype == "i64" and self.keys not in other.type.extents:
+                return Edge(op, first, beyond, other)
+        return None
+
+    def _limit(self, edge: Edge, row: V) -> V:
+        """What the distance of a key from the thread's first one is compared with."""
+        t, e = self.t, self.e
+        register = e(edge.other, {self.i: row} if edge.other.type.extents else None)
+        assert isinstance(register, V)
+        for start in (t.cast("zext", self.across, "i64"), *(e.integer(v) for v in edge.beyond)):
+            register = t.bin("sub", register, start)
+        # What is beyond 32 bits is beyond all keys of a block.
+        return t.op(f'call i32 asm "cvt.sat.s32.s64 $0, $1;", "=r,l"({register})', "i32")
 
     def _clamped(self, positions: list[V], dim: str) -> list[V]:
         """Positions in the tile, the last one in the place of those behind it."""

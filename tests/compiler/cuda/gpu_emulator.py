@@ -533,11 +533,9 @@ class Emulator:
 
     # -- calls --------------------------------------------------------------------------------------------------------
     def _call(self, rhs: str, mask: np.ndarray) -> Any:
-        if "bar.red.or" in rhs and (asm := _ASM.match(rhs)):
-            groups = mask.reshape(-1, 128)
-            assert (groups.all(1) | ~groups.any(1)).all(), "a vote by a part of a group"
-            yes = (self.typed(_split(asm[4])[0])[0] != 0).reshape(-1, 128) & groups
-            return np.repeat(yes.any(1), 128).astype(np.int32)
+        if "cvt.sat.s32.s64" in rhs and (asm := _ASM.match(rhs)):
+            ends = np.iinfo(np.int32)
+            return np.clip(self.typed(asm[4])[0], ends.min, ends.max).astype(np.int32)
         if "wgmma" in rhs and (asm := _ASM.match(rhs)):
             return gpu_warps.wgmma(self, asm[2], [self.typed(a)[0] for a in _split(asm[4])], mask)
         if "bar.red.or" in rhs and (asm := _ASM.match(rhs)):
