@@ -4,8 +4,7 @@ Blocks of queries are drawn by a counter, so that no processor waits for others 
 thread has the copy engine bring a block of queries, and block after block of keys and values into rings of stages.
 Groups of four warps have 64 rows of queries each.  A group multiplies them by a block of keys, turns the scores in its
 registers into weights, and multiplies these, from the registers, by the block of values.  The scores of one block are
-multiplied before the values of the block before, so that the tensor cores work while the group computes weights; and
-groups take turns, so that one computes weights while another multiplies.
+multiplied before the values of the block before, so that the tensor cores work while the group computes weights.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .layout import Facts, bucket
 from .memory import i32, i64
 from .pipeline import BARRIER, Pipelined, Ring
 from .running import Walk
-from .softmax import HEADROOM, ROWS, Softmax
+from .softmax import ROWS, Softmax
 from .target import Target
 from .tensor_maps import TensorMap
 
@@ -38,9 +37,6 @@ REGISTERS = {1: (56, 240), 2: (24, 240), 3: (32, 160)}
 SIDE, DEPTH = 64, 16
 #: Bytes of a row, of a box of 64 by 64, and of all barriers.
 ROW, BOX, BARRIERS = 128, 8192, 256
-#: Bytes of eight rows of ones, and two ones in a word.
-ONES = 1024
-_PAIRS = {"f16": 0x3C003C00, "bf16": 0x3F803F80}
 #: Of a descriptor: the swizzle of 128 bytes, and 1024 bytes from eight rows to the next.
 _SWIZZLE = 1 << 62 | 64 << 32
 #: Bytes of keys and values that programs that run together share in the L2 cache.
@@ -90,9 +86,6 @@ class Panel:
 class Online(Softmax, Pipelined):
     """Generates the code of one kernel."""
 
-    #: Whether groups take turns.
-    turns = True
-
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
         """Whether the kernel is of the form that `running` reads, with arrays that the copy engine finds its way in."""
@@ -138,7 +131,6 @@ class Online(Softmax, Pipelined):
         self.forms = found if len(found) == len(forms) and found[0].same(found[-1]) else []
         # Elsewhere the maximum must not lag.
         self.lazy = running.is_quotient(last, kernel.body)
-        self.headroom = HEADROOM[self.dtype] if self.lazy else 0.0
         self.threads = LOADING + self.groups * GROUP
         self._place_memory(last)
         self.t = Code(target)
@@ -192,7 +184,7 @@ class Online(Softmax, Pipelined):
         self.asked_bytes = queries = self.groups * self.q.nbytes
         results = self.groups * -(-self.columns // SIDE) * BOX if self.out else 0
         stage = self.k.nbytes + self.v.nbytes
-        room = self.target.shared - BARRIERS - ONES
+        room = self.target.shared - BARRIERS
         #: Whether results wait where queries were.
         self.shares = results <= queries
         rest = 0 if self.shares else results
@@ -202,13 +194,11 @@ class Online(Softmax, Pipelined):
         self.keys_at = self.results + rest
         self.stages = min(4, (room - self.keys_at) // stage)
         self.values_at = self.keys_at + self.stages * self.k.nbytes
-        self.ones = self.values_at + self.stages * self.v.nbytes
-        barriers = self.ones + ONES
-        #: Barriers: queries are there, or their place is free; a tile is told, or taken; whose turn it is; stages are
-        #: full, or empty.
-        self.asked, self.answered, self.told, self.taken, self.turn = (barriers + n * BARRIER for n in (0, 2, 4, 5, 6))
+        barriers = self.values_at + self.stages * self.v.nbytes
+        #: Barriers: queries are there, or their place is free; a tile is told, or taken; stages are full, or empty.
+        self.asked, self.answered, self.told, self.taken = (barriers + n * BARRIER for n in (0, 2, 4, 5))
         self.tile = barriers + BARRIERS - 16
-        starts = [barriers + (10 + n * self.stages) * BARRIER for n in range(4)]
+        starts = [barriers + (6 + n * self.stages) * BARRIER for n in range(4)]
         self.full, self.empty = starts[:2], starts[2:]
         self.shared = barriers + BARRIERS
 
@@ -272,17 +262,11 @@ class Online(Softmax, Pipelined):
                 self._make_barrier(self.answered + slot * BARRIER, self.groups)
             self._make_barrier(self.told, 1)
             self._make_barrier(self.taken, self.groups * GROUP)
-            for group in range(self.groups):
-                self._make_barrier(self.turn + group * BARRIER, 1)
             for starts, count in ((self.full, 1), (self.empty, self.groups)):
                 for start in starts:
                     for stage in range(self.stages):
                         self._make_barrier(start + stage * BARRIER, count)
             self._act("fence.mbarrier_init.release.cluster;")
-        with t.if_(t.cmp("ult", self.tid, i32(ONES // 16))):
-            place = t.bin("add", self._at(self.ones), t.bin("shl", self.tid, i32(4)))
-            self._act("st.shared.v4.b32 [$0], {$1, $2, $3, $4};", place, *[i32(_PAIRS[self.dtype])] * 4)
-            self._act("fence.proxy.async.shared::cta;")
         self._act("bar.sync 0;")
 
     def _locate(self, tile: V) -> None:
@@ -438,15 +422,13 @@ class Online(Softmax, Pipelined):
         self._scale()
         keys, values = self._rings()
         self.ring = slots = self._begin_ring(self.slots, self.asked, self.answered)
-        self.turns_parity, self.waiting = t.cell("i32"), t.cell("i1")
+        self.waiting = t.cell("i1")
         t.set(self.waiting, V("false", "i1"))
-        t.set(self.turns_parity, t.cast("zext", t.cmp("eq", self.group, i32(0)), "i32"))
-        # The last four are the running sums of weights, as products with ones.
-        self.sums = [t.cell("float") for _ in range(self.columns // 2 + 4)]
-        self.top, self.fade, self.less = ([t.cell("float") for _ in range(2)] for _ in range(3))
+        self.sums = [t.cell("float") for _ in range(self.columns // 2)]
+        self.top, self.total, self.fade, self.less = ([t.cell("float") for _ in range(2)] for _ in range(4))
         weights = [t.cell("i32") for _ in range(self.keys // 4)]
         for _ in self._told():
-            for cell in self.sums:
+            for cell in (*self.sums, *self.total):
                 t.set(cell, t.const(0.0, "float"))
             for cell in self.top:
                 t.set(cell, t.const(-inf, "float"))
@@ -462,10 +444,8 @@ class Online(Softmax, Pipelined):
                 for cell, word in zip(weights, self._packed(found), strict=True):
                     t.set(cell, word)
                 with t.for_(self.high, self.keys, t.bin("add", self.low, i64(self.keys))) as j:
-                    self._take_turn()
                     scores = self._multiply_keys(keys)
                     self._multiply_values(values, weights)
-                    self._give_turn()
                     scores = self._await(1, scores)
                     found, grown = self._weigh(keys, scores, j)
                     # The weights before are read until then: the new ones may not be in their registers earlier.
@@ -525,22 +505,6 @@ class Online(Softmax, Pipelined):
             self._arrive(self._barrier(ring.empty, self._present(ring)[0]))
         self._advance(ring)
 
-    def _take_turn(self) -> None:
-        """Wait for the group's turn to multiply."""
-        if self.turns and self.groups > 1:
-            t = self.t
-            parity = t.get(self.turns_parity, "i32")
-            self._wait(self._barrier(self.turn, self.group), parity)
-            t.set(self.turns_parity, t.bin("xor", parity, i32(1)))
-
-    def _give_turn(self) -> None:
-        if self.turns and self.groups > 1:
-            t = self.t
-            following = t.bin("add", self.group, i32(1))
-            following = t.select(t.cmp("eq", following, i32(self.groups)), i32(0), following)
-            with t.if_(self.lead):
-                self._arrive(self._barrier(self.turn, following))
-
     # -- products -----------------------------------------------------------------------------------------------------
     def _multiply_keys(self, ring: Ring) -> list[V]:
         """Begin the products of queries and keys."""
@@ -565,27 +529,19 @@ class Online(Softmax, Pipelined):
     def _descriptor(self, panel: Panel, start: V, stage: V | None) -> V:
         t = self.t
         at = start if stage is None else t.bin("add", start, t.bin("mul", stage, i32(panel.nbytes)))
-        return self._address(at, panel.descriptor)
-
-    def _address(self, at: V, descriptor: int) -> V:
-        """A descriptor at an address."""
-        t = self.t
         place = t.bin("lshr", t.bin("and", at, i32(0x3FFFF)), i32(4))
-        return t.bin("or", t.cast("zext", place, "i64"), i64(descriptor))
+        return t.bin("or", t.cast("zext", place, "i64"), i64(panel.descriptor))
 
     def _begin_products(
         self, sums: list[V], columns: int, a: list[V], b: V, left: Panel | None, right: Panel
     ) -> list[V]:
         """Begin to add a @ b to sums (none: 0); `a` is a descriptor, or the words of all steps in registers."""
-        count = len(sums) or columns // 2
+        count = columns // 2
         first = count + len(sums)
         place = first + len(a)
         lines, names = [], ["b"]
         if left is not None:
             names.append("a")
-        else:
-            names.append("o")
-            lines.append(f"add.s64 o, ${place + 1}, 0;")
         for step in range(right.depth // DEPTH):
             lines.append(f"add.s64 b, ${place}, {right.step(step)};")
             if left is not None:
@@ -594,23 +550,16 @@ class Online(Softmax, Pipelined):
             else:
                 source = "{" + ", ".join(f"${first + 4 * step + k}" for k in range(4)) + "}"
                 trans = str(int(right.across))
-            lines.append(self._product(range(columns // 2), source, "b", "p" if sums or step else "q", trans))
-            if left is None:
-                # And the weights' sum, a product with ones.
-                lines.append(self._product(range(columns // 2, count), source, "o", "p", "0"))
+            registers = ", ".join(f"${k}" for k in range(count))
+            lines.append(
+                f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{self.dtype}.{self.dtype} "
+                f"{{{registers}}}, {source}, b, {'p' if sums or step else 'q'}, 1, 1, {trans};"
+            )
         text = (
             f"{{ .reg .pred p, q; .reg .b64 {', '.join(names)}; setp.eq.u32 p, 0, 0; setp.ne.u32 q, 0, 0; "
             f"wgmma.fence.sync.aligned; {' '.join(lines)} wgmma.commit_group.sync.aligned; }}"
         )
-        ones = [] if left is not None else [self._address(self._at(self.ones), _SWIZZLE | 1 << 16)]
-        return self._floats(text, sums, [*a, b, *ones], count)
-
-    def _product(self, registers: Sequence[int], a: str, b: str, adds: str, trans: str) -> str:
-        names = ", ".join(f"${k}" for k in registers)
-        return (
-            f"wgmma.mma_async.sync.aligned.m64n{2 * len(registers)}k16.f32.{self.dtype}.{self.dtype} "
-            f"{{{names}}}, {a}, {b}, {adds}, 1, 1, {trans};"
-        )
+        return self._floats(text, sums, [*a, b], count)
 
     def _await(self, left: int, values: list[V]) -> list[V]:
         """Values of products, once all but so many are done."""
@@ -643,8 +592,11 @@ class Online(Softmax, Pipelined):
             for k, row in enumerate(rows):
                 where = {self.i: row}
                 e.define(top, t.bin("fmul", t.get(self.top[k], "float"), self.factor), where)
-                e.define(total, t.get(self.sums[self.columns // 2 + 2 * k], "float"), where)
-            for k, cell in enumerate(self.sums[: self.columns // 2]):
+                whole = t.get(self.total[k], "float")
+                for step in (1, 2):
+                    whole = t.bin("fadd", whole, self._exchanged(whole, step))
+                e.define(total, whole, where)
+            for k, cell in enumerate(self.sums):
                 where = {self.i: rows[k // 2 % 2], self.e_: columns[k // 4 * 2 + k % 2]}
                 e.define(result, t.get(cell, "float"), where)
             if self.out is not None:

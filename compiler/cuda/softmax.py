@@ -6,7 +6,6 @@ A thread has two rows, eight apart, and of each the columns that products give i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 from math import e as EULER
 from math import inf, log2, nan
 from typing import NamedTuple
@@ -21,9 +20,9 @@ from .running import Scaled, Walk
 
 #: Rows of a group.
 ROWS = 64
-#: The maximum that weights are relative to may be less than the maximum by so much, as a power of two, and weights are
-#: smaller by that.
-HEADROOM = {"bf16": 8.0, "f16": 4.0}
+#: The maximum that weights are relative to may be less than the maximum by so much, as a power of two; and what a
+#: thread's weights of a block may sum up to.
+SLACK, TRUSTED = 8.0, 2.0**10
 #: The first barrier of those at which groups vote.
 VOTES = 8
 #: What masks with a larger number count as.
@@ -70,15 +69,15 @@ class Softmax:
     group: V
     down: V
     across: V
-    #: Variables: of each row the running maximum and what sums are scaled by; sums.
+    #: Variables: of each row the running maximum, the thread's running sum and what sums are scaled by; products.
     top: list[V]
+    total: list[V]
     fade: list[V]
     sums: list[V]
     #: Variables: what is added to a row's scores, times their factor, before they are exponents.
     less: list[V]
-    #: Whether sums are scaled only where the maximum has grown by much, and by how much weights may be too large then.
+    #: Whether sums are scaled only where the maximum has grown by much.
     lazy: bool
-    headroom: float
 
     def _scale(self) -> None:
         """Find the scores' factor: one that is not positive does not commute with their maximum and counts as 1."""
@@ -121,17 +120,22 @@ class Softmax:
         return t.bin("fdiv", x, self.factor)
 
     def _trust(self, scores: list[V]) -> tuple[list[V], V]:
-        """The weights of a block of keys by the maximum before it, and whether some are too large for that."""
+        """The weights of a block of keys by the maximum before it, and whether these are too large for that.
+
+        If they are not, the running sums are right with them.
+        """
         t = self.t
         weights = [
             self._power(t.fma(x, self.power, t.get(self.less[k // 2 % 2], "float"))) for k, x in enumerate(scores)
         ]
-        bits = [t.cast("bitcast", w, "i32") for w in weights]
-        # Numbers from 2 on, infinities and NaN have this bit.
-        large = t.bin("and", self._joined(bits, lambda a, b: t.bin("or", a, b), 3), i32(1 << 30))
-        for fade in self.fade:
-            t.set(fade, t.const(1.0, "float"))
-        return weights, self._any(t.cmp("ne", large, i32(0)))
+        sums = [self._joined([weights[k] for k in _of(row, weights)], self._sum) for row in range(2)]
+        small = t.bin("and", *(t.cmp("ole", x, t.const(TRUSTED, "float")) for x in sums))
+        large = self._any(t.bin("xor", small, V("true", "i1")))
+        for k, x in enumerate(sums):
+            before = t.get(self.total[k], "float")
+            t.set(self.total[k], t.select(large, before, t.bin("fadd", before, x)))
+            t.set(self.fade[k], t.const(1.0, "float"))
+        return weights, large
 
     def _any(self, condition: V) -> V:
         """Whether a condition holds for a thread of the group."""
@@ -144,7 +148,7 @@ class Softmax:
 
     def _soften(self, scores: list[V], first: bool) -> list[V]:
         """The weights of a block of keys, and the running maximum and sum with it."""
-        t, by, lower = self.t, self.power, self.t.const(-self.headroom, "float")
+        t, by = self.t, self.power
         weights = list(scores)
         for row in range(2):
             mine = _of(row, scores)
@@ -156,14 +160,15 @@ class Softmax:
                 top = self._larger(before, top)
                 if self.lazy:
                     grown = t.bin("fmul", t.bin("fsub", top, before), by)
-                    top = t.select(t.cmp("ole", grown, t.const(self.headroom, "float")), before, top)
+                    top = t.select(t.cmp("ole", grown, t.const(SLACK, "float")), before, top)
             none = t.cmp("oeq", top, t.const(-inf, "float"))
             shift = t.select(none, t.const(0.0, "float"), top)
-            less = t.bin("fsub", lower, t.bin("fmul", shift, by))
+            less = t.fneg(t.bin("fmul", shift, by))
             for k in mine:
                 # The maximum times a number may be infinite if others than products and infinities are in the scores.
-                x = t.fma(scores[k], by, less) if self.forms else t.fma(t.bin("fsub", scores[k], shift), by, lower)
+                x = t.fma(scores[k], by, less) if self.forms else t.bin("fmul", t.bin("fsub", scores[k], shift), by)
                 weights[k] = self._power(x)
+            total = self._joined([weights[k] for k in mine], self._sum)
             if not first:
                 fade = self._power(t.bin("fmul", t.bin("fsub", before, shift), by))
                 if self.forms:
@@ -171,6 +176,8 @@ class Softmax:
                     moved = self._power(t.bin("fsub", less, t.get(self.less[row], "float")))
                     fade = t.select(t.cmp("ogt", before, t.const(-inf, "float")), moved, fade)
                 t.set(self.fade[row], fade)
+                total = t.fma(t.get(self.total[row], "float"), fade, total)
+            t.set(self.total[row], total)
             t.set(self.top[row], top)
             # Without a maximum there is none to trust.
             t.set(self.less[row], t.select(none, t.const(nan, "float"), less))
@@ -179,6 +186,9 @@ class Softmax:
     def _power(self, x: V) -> V:
         """2**x."""
         return self.t.call("llvm.nvvm.ex2.approx.ftz.f", "float", [x], _PURE)
+
+    def _sum(self, a: V, b: V) -> V:
+        return self.t.bin("fadd", a, b)
 
     def _larger(self, a: V, b: V) -> V:
         return self.t.call("llvm.maximum.f32", "float", [a, b])
@@ -189,10 +199,11 @@ class Softmax:
         return self.t.call(name, "float", [i32(-1), x, i32(step), i32(31)], _WARP)
 
     @staticmethod
-    def _joined(values: Sequence[V], join: Callable[[V, V], V], many: int = 2) -> V:
-        """All values joined in a tree, so many at a time."""
+    def _joined(values: list[V], join: Callable[[V, V], V]) -> V:
+        """All values joined in a tree."""
         while len(values) > 1:
-            values = [reduce(join, values[k : k + many]) for k in range(0, len(values), many)]
+            pairs = [join(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
+            values = pairs + values[len(pairs) * 2 :]
         return values[0]
 
     def _scores(self, products: list[V], j: V) -> list[V]:
