@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -52,13 +53,20 @@ GPU_ROWS, GPU_KEYS = 128, 128
 ALIGNED = 16
 #: Features from which a GPU takes half as many keys, so that two blocks of them have room.
 GPU_WIDE = 128
+#: Features up to which programs of a GPU have more rows, if there are so many programs.
+GPU_SMALL, GPU_MANY = 64, 1024
 #: What the lowering knows of values, by the names of its attributes.
 _SCOPED = ("values", "coefficients", "position", "start", "wrapped", "terms")
 
 
-def gpu_block(features: int, columns: int) -> tuple[int, int]:
-    """Rows of a program on a GPU, and keys that it takes at a time."""
-    return GPU_ROWS, GPU_KEYS // 2 if max(features, columns) > GPU_WIDE else GPU_KEYS
+def gpu_block(programs: int, features: int, columns: int, masked: bool) -> tuple[int, int]:
+    """Rows of a program on a GPU, and keys that it takes at a time.
+
+    Small heads leave registers for more rows, which pays where there are enough programs and all take all keys.
+    """
+    wide = max(features, columns)
+    more = wide <= GPU_SMALL and programs >= GPU_MANY and not masked
+    return GPU_ROWS * 3 // 2 if more else GPU_ROWS, GPU_KEYS // 2 if wide > GPU_WIDE else GPU_KEYS
 
 
 def lower_online(
@@ -148,7 +156,8 @@ class _Online(Lowering):
     def _choose_tiles(self) -> None:
         rows, block = CPU_ROWS, min(CPU_KEYS, bucket(self.keys.size))
         if self.gpu:
-            rows, block = gpu_block(self.features.size, self.columns.size)
+            programs = prod(a.size for a in self.parallel - {self.rows, self.columns}) * -(-self.rows.size // GPU_ROWS)
+            rows, block = gpu_block(programs, self.features.size, self.columns.size, bool(self._masks()))
         usual = {"rows": rows, "keys": block}
         axes = self.rows, self.features, self.keys, self.columns, *(self.parallel - {self.rows, self.columns})
         found = alternatives.online(self.group, axes, usual, self.policy.target, self.policy.choices)

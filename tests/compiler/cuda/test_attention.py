@@ -9,7 +9,7 @@ import pytest
 
 import blockarray as xp
 from blockarray.array import Array
-from blockarray.compiler import cuda, interpreter, passes
+from blockarray.compiler import cuda, interpreter, lower_online, passes
 from blockarray.compiler.fusion import gpu_policy
 from blockarray.compiler.ir import Kernel
 from tests.compiler import planning
@@ -102,3 +102,10 @@ def test_windows_of_memory() -> None:
 @pytest.mark.parametrize("name", ["plain", "causal_at_the_end", "late_division"])
 def test_one_query(name: str, keys: int) -> None:
     check(SPELLINGS[name], *tensors((2,), 1, keys, 32, 32, BF16), execute=emulate_any)
+
+
+def test_many_rows_of_small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lower_online.gpu_block(1024, 64, 64, False) == (192, 128)
+    assert lower_online.gpu_block(1024, 64, 64, True) == lower_online.gpu_block(100, 64, 32, False) == (128, 128)
+    monkeypatch.setattr(lower_online, "GPU_MANY", 1)
+    check(SPELLINGS["plain"], *tensors((2,), 200, 144, 32, 32, BF16))
