@@ -13,7 +13,8 @@ from ..llvm.text import V
 from . import memory
 from .memory import i32
 from .panels import Side
-from .simt import Simt, Sums
+from .pipeline import Pipelined
+from .simt import BARRIER, Simt, Sums
 from .target import Target
 
 #: Elements of k in a step.
@@ -35,11 +36,12 @@ PADDING = 4
 Fragment = list[list[V]]
 
 
-class Mma64(Simt):
+class Mma64(Pipelined, Simt):
     """Generates the code of one kernel."""
 
     natural = True
     padded = True
+    stages = 5
 
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
@@ -55,6 +57,7 @@ class Mma64(Simt):
         #: Rows and elements of k of an instruction; it has 8 columns.
         self.shape = (16, self.depth) if target.sm >= 90 else (8, 4)
         self.eager = self.ahead
+        self.loose = target.sm >= 90
 
     def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
         for tile, warp in _TILES[self.dtype]:
@@ -125,6 +128,28 @@ class Mma64(Simt):
         found = self._multiply_step(sums, self._bases(here), first, self._bases(following), copy)
         self._hold(found)
 
+    def _make_meeting(self) -> None:
+        t = self.t
+        self.base = self._shared()
+        self.meeting = t.bin("add", self.base, i32(self.stages * self.panels))
+        self.parity = t.cell("i32")
+        t.set(self.parity, i32(0))
+        with t.if_(t.cmp("eq", self.tid, i32(0))):
+            self._make_barrier(self.stages * self.panels, self.threads)
+        t.line(BARRIER)
+
+    def _tell(self) -> None:
+        """Tell that the thread's part of the next panels is there, and that it has read the last ones."""
+        # Of the copies that begin `stages - 2` steps before, this step's own and those between may be under way.
+        self.t.line(f"call void @llvm.nvvm.cp.async.wait.group(i32 {self.stages - 3})")
+        self._arrive(self.meeting)
+
+    def _meet(self) -> None:
+        """Wait until all threads have told."""
+        parity = self.t.get(self.parity, "i32")
+        self._wait(self.meeting, parity)
+        self.t.set(self.parity, self.t.bin("xor", parity, i32(1)))
+
     def _hold(self, first: list[list[Fragment]]) -> None:
         for cells, values in zip(self.taken, first, strict=True):
             for xs, ys in zip(cells, values, strict=True):
@@ -166,6 +191,10 @@ class Mma64(Simt):
                 turn = None if count < 2 else t.cmp("ne" if n else "eq", self.late, i32(0))
                 with t.if_(turn):
                     copy()
+            if copy is not None and self.loose and n == max(count // 2, count - 3):
+                self._tell()
+            if copy is not None and self.loose and n == count - 1:
+                self._meet()
             coming = a
             if n + 1 < len(turns):
                 place, deep, below = turns[n + 1]

@@ -23,6 +23,8 @@ PANELS = 64 << 10
 #: Elements between rows of a panel that copies turn: eight threads' elements of 4 bytes along k, in four rows, lie in
 #: different banks.
 PADDING = 4
+#: Bytes of a barrier in shared memory.
+MEETING = 8
 #: Bytes of shared memory that a block has besides.
 RESERVED = 1 << 10
 #: Bytes that memory gives at once.
@@ -79,8 +81,10 @@ class Simt:
     #: Whether panels lie as memory does, and whether steps are multiplied as a whole, past the end of k, too.
     natural = False
     padded = False
-    #: Whether the end of a step already reads from the next one's panels, which takes registers.
+    #: Whether the end of a step already reads from the next one's panels, which takes registers, and whether threads
+    #: then tell each other before that that they are there, and go on, instead of waiting where a step begins.
     eager = False
+    loose = False
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         self.root = product_of(kernel)
@@ -225,9 +229,12 @@ class Simt:
             room = self.target.shared // self._residents() - RESERVED
             self.stages = max(2, min(self.stages, room // self.panels))
             self.eager = self.eager and self.stages > 2
+            self.loose = self.loose and self.eager and self.stages > 3
         self._threads()
         for side in (self.a, self.b):
             self._units(side)
+        if self.loose:
+            self._make_meeting()
         counts = [b // s for b, s in zip(self.block, (self.rows, self.columns), strict=True)]
         extents = [self._extent(d) for d in (self.m, self.n)]
         if counts == [1, 1]:
@@ -245,7 +252,7 @@ class Simt:
             f"define ptx_kernel void @kernel({params}) {bounds} {{", "entry:",
             *t.allocas, *t.lines, "}", *t.declarations.values(), "",
         ))  # fmt: skip
-        return Generated(text, self.threads, self.stages * self.panels)
+        return Generated(text, self.threads, self.stages * self.panels + (MEETING if self.loose else 0))
 
     def _extent(self, dim: str) -> V:
         """Positions of the program's block."""
@@ -415,7 +422,7 @@ class Simt:
     def _walk_ahead(self, sums: Sums, loaders: Sequence[Loader], depth: V) -> None:
         """Walk k: multiply one step's panels while later steps' are copied."""
         t = self.t
-        early, step = self.stages - 1, self.step
+        early, step = self.stages - (2 if self.loose else 1), self.step
         self._declare_copies()
         number = lambda k: t.bin("lshr", k, i64(step.bit_length() - 1))
         with t.for_(i64(early * step), step) as k:
@@ -425,8 +432,9 @@ class Simt:
             t.line(BARRIER)
             self._read_first(self.buffer(i64(0)))
         with t.for_(depth, step) as k:
-            t.line(f"call void @llvm.nvvm.cp.async.wait.group(i32 {early - 2 if self.eager else early - 1})")
-            t.line(BARRIER)
+            if not self.loose:
+                t.line(f"call void @llvm.nvvm.cp.async.wait.group(i32 {early - 2 if self.eager else early - 1})")
+                t.line(BARRIER)
             following = t.bin("add", k, i64(early * step))
             copy = lambda following=following: self._copy(loaders, depth, following, number(following))
             if self.eager:
@@ -434,6 +442,10 @@ class Simt:
             else:
                 copy()
                 self._multiply(sums, self.buffer(number(k)), None)
+
+    def _make_meeting(self) -> None:
+        """Make the barrier at which threads tell that they have the next panels and are done with the last ones."""
+        raise NotImplementedError
 
     def _declare_copies(self) -> None:
         for name, operands in (("commit.group", []), ("wait.group", ["i32"])):

@@ -99,7 +99,11 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
         e.blocked[:] = False
     elif text.startswith("mbarrier.arrive"):
         for who, block in zip(threads, blocks):
-            e.barriers[block, int(operands[0][who])].arrive(int(operands[1][who]) if "expect_tx" in text else 0)
+            barrier = e.barriers[block, int(operands[0][who])]
+            phases = barrier.phases
+            barrier.arrive(int(operands[1][who]) if "expect_tx" in text else 0)
+            if barrier.expected == e.block and barrier.phases > phases:
+                e.epoch[block // e.cluster] += 1
         e.blocked[:] = False
     elif text.startswith("cp.async.bulk.tensor"):
         assert e.ready[threads].all(), "what is queued before may not have ended"
