@@ -13,8 +13,9 @@ from ..llvm.text import V
 from . import memory
 from .memory import i32
 from .panels import Loader, Plane, Side
-from .simt import Simt, Sums
+from .simt import Sums, Tiles
 from .target import Target
+from .warps import Warps
 
 #: Bytes of k in a step and in one instruction.
 STEP, DEPTH = 64, 32
@@ -40,15 +41,13 @@ class MmaLoader(Loader):
         return bits if inside is None else t.select(inside, bits, V("0", plane.stored))
 
 
-class Mma(Simt):
+class Mma(Warps):
     """Generates the code of one kernel."""
 
     loader = MmaLoader
     #: Bytes that a load takes at most, as they are multiplied, and of k in a step.
     piece = PIECE
     span = STEP
-    natural = True
-    padded = True
 
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
@@ -79,11 +78,8 @@ class Mma(Simt):
         """Elements of k in a step."""
         return self.span // self.size
 
-    def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        for tile, self.warp in _TILES:
-            if tile[0] <= self.block[0] and tile[1] <= self.block[1]:
-                return tile, (self.warp[0] // 8, self.warp[1] // 4)
-        raise NotImplementedError("a product's block must be 16 by 16 at least")
+    def _tiles(self) -> Tiles:
+        return _TILES
 
     def _step(self) -> int:
         return self.depth
@@ -109,20 +105,11 @@ class Mma(Simt):
         self.a.width = self.b.width = each
         return True
 
-    def _arrange(self) -> None:
-        """Panels lie as memory does, whether they are copied or not."""
-
     # -- places -------------------------------------------------------------------------------------------------------
     def _threads(self) -> None:
-        t, tid = self.t, self.tid
-        lane = t.bin("and", tid, i32(31))
-        number = t.bin("lshr", tid, i32(5))
-        broad = self.columns // self.warp[1]
-        down = t.bin("mul", t.bin("lshr", number, i32(broad.bit_length() - 1)), i32(self.warp[0]))
-        across = t.bin("mul", t.bin("and", number, i32(broad - 1)), i32(self.warp[1]))
-        self.run = [1, 2]
-        self.down = t.bin("add", down, t.bin("lshr", lane, i32(2)))
-        self.across = t.bin("add", across, t.bin("shl", t.bin("and", lane, i32(3)), i32(1)))
+        super()._threads()
+        t, lane = self.t, self.lane
+        down, across = self.corner
         bit = lambda k: t.bin("and", t.bin("lshr", lane, i32(k)), i32(1))
         low = t.bin("and", lane, i32(7))
         #: Byte offsets in a panel of what a thread fetches for the warp's fragments, by tile and part of the step.
@@ -157,9 +144,6 @@ class Mma(Simt):
         inside = self._times(t.bin("and", column, i32(each - 1)), size)
         start = t.bin("add", t.bin("mul", row, i32(length)), inside)
         return t.bin("add", start, t.bin("shl", t.bin("xor", number, turn), i32(4)))
-
-    def _offset(self, index: int, axis: int) -> int:
-        return index * 8 if axis == 0 else index // 2 * 8 + index % 2
 
     # -- the inner loop -----------------------------------------------------------------------------------------------
     def _multiply(self, sums: Sums, here: V, steps: V | None) -> None:

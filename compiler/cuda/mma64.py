@@ -14,13 +14,14 @@ from . import memory
 from .memory import i32
 from .panels import Side
 from .pipeline import Pipelined
-from .simt import BARRIER, Simt, Sums
+from .simt import BARRIER, Sums, Tiles
 from .target import Target
+from .warps import Warps
 
 #: Elements of k in a step.
 STEP = 16
 #: (least rows and columns of a tile, rows and columns of a warp), best first.
-_TILES = {
+_TILES: dict[str, Tiles] = {
     "f64": (
         ((128, 128), (64, 32)),
         ((128, 64), (32, 32)),
@@ -36,11 +37,9 @@ PADDING = 4
 Fragment = list[list[V]]
 
 
-class Mma64(Pipelined, Simt):
+class Mma64(Pipelined, Warps):
     """Generates the code of one kernel."""
 
-    natural = True
-    padded = True
     stages = 5
 
     @staticmethod
@@ -59,21 +58,14 @@ class Mma64(Pipelined, Simt):
         self.eager = self.ahead
         self.loose = target.sm >= 90
 
-    def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        for tile, warp in _TILES[self.dtype]:
-            if tile[0] <= self.block[0] and tile[1] <= self.block[1]:
-                self.warp = warp
-                return tile, (warp[0] // 8, warp[1] // 4)
-        raise NotImplementedError("a product's block must be 16 by 16 at least")
+    def _tiles(self) -> Tiles:
+        return _TILES[self.dtype]
 
     def _residents(self) -> int:
         return max(1, 256 // self.threads)
 
     def _step(self) -> int:
         return STEP
-
-    def _arrange(self) -> None:
-        """Panels lie as memory does, whether they are copied or not."""
 
     # -- places -------------------------------------------------------------------------------------------------------
     def _pitch(self, side: Side) -> int:
@@ -87,17 +79,15 @@ class Mma64(Pipelined, Simt):
         return t.bin("mul", t.bin("add", t.bin("mul", row, i32(self._pitch(side))), column), i32(size))
 
     def _threads(self) -> None:
-        t, tid = self.t, self.tid
-        lane, number = t.bin("and", tid, i32(31)), t.bin("lshr", tid, i32(5))
-        self.late = t.bin("and", number, i32(4))
-        broad = self.columns // self.warp[1]
-        down = t.bin("mul", t.bin("lshr", number, i32(broad.bit_length() - 1)), i32(self.warp[0]))
-        across = t.bin("mul", t.bin("and", number, i32(broad - 1)), i32(self.warp[1]))
-        line, k = t.bin("lshr", lane, i32(2)), t.bin("and", lane, i32(3))
+        super()._threads()
+        t = self.t
+        #: Of two warps that share tensor cores, not 0 in one.
+        self.late = t.bin("and", self.number, i32(4))
+        line, k = t.bin("lshr", self.lane, i32(2)), t.bin("and", self.lane, i32(3))
         #: Where a thread's elements of the panels begin, in parts: one of eight rows or columns, one of four elements
         #: of k.
         self.corners: list[list[V]] = []
-        for side, first in ((self.a, down), (self.b, across)):
+        for side, first in zip((self.a, self.b), self.corner, strict=True):
             mine = t.bin("add", first, line)
             (plane,) = side.planes
             start = self.place(side, *((mine, k) if side.deep else (k, mine)), plane.size)
@@ -106,11 +96,6 @@ class Mma64(Pipelined, Simt):
                 # Assemblers may not see that parts are neighbours: they would read both at once, and then move them.
                 hidden = t.op(f'call i32 asm "", "=r,0"({start})', "i32")
                 self.corners[-1].append(t.bin("xor", hidden, i32(plane.part)))
-        self.run = [1, 2]
-        self.down, self.across = t.bin("add", down, line), t.bin("add", across, self._times(k, 2))
-
-    def _offset(self, index: int, axis: int) -> int:
-        return index * 8 if axis == 0 else index // 2 * 8 + index % 2
 
     # -- the inner loop -----------------------------------------------------------------------------------------------
     def _multiply(self, sums: Sums, here: V, steps: V | None) -> None:

@@ -111,7 +111,7 @@ class Streamed(Mma):
     def _threads(self) -> None:
         t, tid = self.t, self.tid
         self.lane = t.bin("and", tid, i32(31))
-        self.warp = t.bin("lshr", tid, i32(5))
+        self.number = t.bin("lshr", tid, i32(5))
         self.run = [1, 1]
         self.down = t.bin("and", tid, i32(ROWS - 1))
         self.across = t.bin("lshr", tid, i32(ROWS.bit_length() - 1))
@@ -231,7 +231,7 @@ class Streamed(Mma):
         with e.scope():
             depth = e.integer(self.kernel.dims[self.k].size)
             steps = t.bin("udiv", t.bin("add", depth, i64(step - 1)), i64(step))
-            warp = t.cast("zext", self.warp, "i64")
+            warp = t.cast("zext", self.number, "i64")
             part = t.cast("zext", t.bin("mul", t.bin("and", self.lane, i32(3)), i32(self.each)), "i64")
             #: The thread's first element of k.
             self.first = t.bin("add", part, t.bin("mul", warp, i64(step)))
@@ -283,7 +283,7 @@ class Streamed(Mma):
         group, pair = t.bin("lshr", self.lane, i32(2)), t.bin("shl", t.bin("and", self.lane, i32(3)), i32(1))
         scale = 1 if self.a.deep else HIGH
         start = t.bin("add", t.bin("mul", group, i32(scale)), t.bin("mul", pair, i32(ROWS)))
-        start = t.bin("add", start, t.bin("mul", self.warp, i32(ROWS * self.columns)))
+        start = t.bin("add", start, t.bin("mul", self.number, i32(ROWS * self.columns)))
         place = lambda index: memory.at(t, V("@shared", SHARED), t.cast("zext", t.bin("shl", index, i32(2)), "i64"))
         mine = place(start)
         for q, row in enumerate(partial):
