@@ -18,8 +18,8 @@ from .simt import BARRIER, Sums, Tiles
 from .target import Target
 from .warps import Warps
 
-#: Elements of k in a step.
-STEP = 16
+#: Elements of k in a step, and of those whose fragments are held at once.
+STEP, DEPTH = 16, 8
 #: (least rows and columns of a tile, rows and columns of a warp), best first.
 _TILES: dict[str, Tiles] = {
     "f64": (
@@ -31,16 +31,14 @@ _TILES: dict[str, Tiles] = {
     ),
     "c128": (((128, 64), (32, 32)), ((64, 64), (32, 32)), ((32, 32), (16, 16)), ((16, 16), (16, 16))),
 }
-#: Elements between rows of a panel: with them, four rows' elements lie in different banks.
-PADDING = 4
+#: Bytes between rows of a panel: with them, four rows' elements of four columns lie in different banks.
+PADDING = 32
 #: A thread's elements of k, in parts.
 Fragment = list[list[V]]
 
 
 class Mma64(Pipelined, Warps):
     """Generates the code of one kernel."""
-
-    stages = 5
 
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
@@ -51,10 +49,8 @@ class Mma64(Pipelined, Warps):
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         super().__init__(kernel, target)
-        #: Elements of k whose fragments are held at once; complex ones are twice as many.
-        self.depth = 16 if self.dtype == "f64" else 8
         #: Rows and elements of k of an instruction; it has 8 columns.
-        self.shape = (16, self.depth) if target.sm >= 90 else (8, 4)
+        self.shape = (16, DEPTH) if target.sm >= 90 else (8, 4)
         self.eager = self.ahead
         self.loose = target.sm >= 90
 
@@ -69,7 +65,7 @@ class Mma64(Pipelined, Warps):
 
     # -- places -------------------------------------------------------------------------------------------------------
     def _pitch(self, side: Side) -> int:
-        return (self.step if side.deep else side.extent) + PADDING
+        return (self.step if side.deep else side.extent) + PADDING // side.planes[0].size
 
     def _panel(self, side: Side) -> int:
         return (side.extent if side.deep else self.step) * self._pitch(side)
@@ -166,11 +162,11 @@ class Mma64(Pipelined, Warps):
         """
         t = self.t
         values = [[[t.get(c, "double") for c in cells] for cells in row] for row in sums]
-        turns = [(bases, k, line) for k in range(0, self.step, self.depth) for line in range(0, self.warp[0], 16)]
+        turns = [(bases, k, line) for k in range(0, self.step, DEPTH) for line in range(0, self.warp[0], 16)]
         if following is not None:
             turns.append((following, 0, 0))
         a, b = first
-        count = self.step // self.depth * self.warp[0] // 16
+        count = self.step // DEPTH * self.warp[0] // 16
         for n, (_, _, line) in enumerate(turns[:count]):
             if copy is not None and n in (0, count // 2):
                 turn = None if count < 2 else t.cmp("ne" if n else "eq", self.late, i32(0))
@@ -200,7 +196,7 @@ class Mma64(Pipelined, Warps):
         (plane,) = side.planes
         pitch = self._pitch(side)
         found = []
-        for k in range(first, first + self.depth, 4):
+        for k in range(first, first + DEPTH, 4):
             offset = (line * pitch + k if side.deep else k * pitch + line) * plane.size
             found.append([self.t.load(memory.at(self.t, base, offset), "double", 8) for base in bases])
         return found
@@ -226,7 +222,7 @@ class Mma64(Pipelined, Warps):
         """Of sixteen rows and eight columns, in as many instructions as that takes."""
         rows, depth = self.shape
         sums = list(sums)
-        for k in range(0, self.depth // 4, depth // 4):
+        for k in range(0, DEPTH // 4, depth // 4):
             for half in range(0, 2, rows // 8):
                 halves = range(half, half + rows // 8)
                 steps = range(k, k + depth // 4)

@@ -44,7 +44,7 @@ def test_values(name):
         ("dense bf16", "wgmma"),
         ("product bf16 strided", "mma.sync.aligned.m16n8k16"),
         ("product f16", "mma.sync.aligned.m16n8k16"),
-        ("product f64", "m16n8k16.row.col.f64"),
+        ("product f64", "m16n8k8.row.col.f64"),
         ("product c128", "m16n8k8.row.col.f64"),
         ("product f32", "cp.async.ca"),
         ("product i8 b 64", "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"),
