@@ -71,6 +71,8 @@ class Policy:
     #: Uses of each element from which an operand of 16-bit elements is stored before the product, which is faster when
     #: it need not pass through registers on the way; 0: it is not.
     reused: int = 0
+    #: Elements from which an operand is stored even if it is used less often, where it cannot be computed on the way.
+    large: int = 1 << 18
     #: Whether a product's kernel can reduce along its rows, for what is stored by the block of columns.
     rows: bool = False
     max_nodes: int = 192
@@ -142,6 +144,8 @@ def gpu_policy(processors: int, capability: tuple[int, int] = (9, 0)) -> Policy:
 def _has_schedule(capability: tuple[int, int], kernel: Kernel) -> bool:
     from . import cuda, passes  # which a CPU does not need
 
+    if kernel.attrs.get("schedule") == "gemm":
+        return cuda.gemm.Hopper.suits(passes.run(kernel), cuda.make_target(capability))
     return cuda.online.Online.suits(passes.run(kernel), cuda.make_target(capability))
 
 
@@ -286,6 +290,26 @@ def in_boxes(x: Expr) -> bool:
         return False
     one, *others = sorted(s for s, n in zip(strides, x.shape, strict=True) if n > 1)
     return one == 1 and all(s % ALIGNED == 0 for s in others)
+
+
+def _streamed(product: Expr, operand: Expr) -> int:
+    """Uses of each element up to which a product takes an operand as it is computed, see cuda/streamed.py."""
+    first = operand in (product.inputs[0], *product.inputs[0].inputs[:1])
+    large, other = product.inputs if first else product.inputs[::-1]
+    if other.op is not E.BUFFER or other.attrs[2][-2 if first else -1] != 1:
+        return 0
+    k, directions = product.inputs[0].shape[-1], set()
+    stack = [large]
+    while stack:
+        x = stack.pop()
+        if x.op is E.BUFFER and len(x.shape) > 1 and 0 not in x.attrs[2][-2:]:
+            along = [s for s, n in zip(x.attrs[2][-2:], x.shape[-2:], strict=True) if s == 1]
+            directions.add(x.attrs[2][-2:].index(1) if along else None)
+        stack += x.inputs if x.op.kind == "elementwise" or x.op is E.VIEW else ()
+    if len(directions) != 1 or None in directions or k % 16 or max(product.shape[-2:]) % 16:
+        return 0
+    along = first == (directions == {1}) if large.op is not E.VIEW else first != (directions == {1})
+    return 16 if along else 64
 
 
 def is_leaf(node: Expr) -> bool:
@@ -651,7 +675,7 @@ class Partitioner:
                         return "a product's operand, which is read as it lies in memory"
                     if self.cost[node] > policy.prologue:
                         return "too costly for a product's operand"
-                    if 0 < policy.reused <= self._reused(group, at):
+                    if policy.reused and self._had_better_be_stored(group, node, at):
                         return "a product reads each element of it many times, faster as they are multiplied"
                 if len(ats) > 1:
                     return "read at several indices"
@@ -781,14 +805,15 @@ class Partitioner:
             n.op.name in ROW_REDUCTIONS and [a.find() for a in group.bound[n]] == [column] for n in walks
         )
 
-    def _reused(self, group: Group, at: At) -> int:
-        """How often a product of 16-bit elements reads each element of an operand; 0 of other products."""
-        product = group.product
+    def _had_better_be_stored(self, group: Group, node: Expr, at: At) -> bool:
+        """Whether a product of 16-bit elements is faster if an operand that is computed lies in memory before."""
+        product, policy = group.product, self.policy
         assert product is not None
         if dtypes.name(product.inputs[0].dtype) not in ("f16", "bf16"):
-            return 0
-        (result,) = group.uses.get(product) or (group.output_index[product],)
-        return prod(a.size for a in axes_of(canonical(result)) - axes_of(at))
+            return False
+        (result,) = {canonical(use) for use in group.uses.get(product) or (group.output_index[product],)}
+        uses = prod(a.size for a in axes_of(result) - axes_of(at))
+        return uses >= policy.reused or (node.size >= policy.large and uses > _streamed(product, node))
 
     # -- axes that walk together --------------------------------------------------------------------------------------
     def _united(self, group: Group, uses: list[At]) -> list[At]:

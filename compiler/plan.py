@@ -7,7 +7,7 @@ shapes and strides; offsets of buffers and values of scalars are arguments.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import dtypes
@@ -278,6 +278,9 @@ def build(graph: Graph, policy: Policy) -> Plan:
             try:
                 made = _Assembly(graph, prepared, conflict, policy).run()
             except Unserved as e:
+                if e.rows:
+                    policy = replace(policy, rows=False)
+                    continue
                 product = next(n for n in nodes if prepared.image.get(n) is e.product)
                 apart[product] = "the target has no schedule for the kernel that they would be"
                 continue
@@ -381,11 +384,12 @@ def _order(groups: list[Group]) -> list[Group] | Expr:
 
 
 class Unserved(Exception):
-    """A softmax between two products for whose kernel there is no code."""
+    """A product, after a softmax or, if `rows`, before reductions of its rows, for whose kernel there is no code."""
 
-    def __init__(self, product: Expr) -> None:
+    def __init__(self, product: Expr, rows: bool = False) -> None:
         super().__init__("no code for the kernel")
         self.product = product
+        self.rows = rows
 
 
 class _Assembly:
@@ -463,8 +467,11 @@ class _Assembly:
     def _kernel(self, g: Group) -> KernelStep:
         name = _name(g)
         lowered = (lower if g.online is None else lower_online)(g, name, self.policy, self._alignment, self.origins)
-        if g.online is not None and self.policy.serves is not None and not self.policy.serves(lowered.kernel):
-            raise Unserved(g.online.product)
+        rows = g.product is not None and g.reduces > 0 and g.online is None
+        if (rows or g.online is not None) and self.policy.serves is not None and not self.policy.serves(lowered.kernel):
+            product = g.product if g.online is None else g.online.product
+            assert product is not None
+            raise Unserved(product, rows)
         writes = []
         for out in g.outputs:
             known = out in self.slot

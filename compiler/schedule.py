@@ -85,6 +85,8 @@ GPU_STREAMED = 64
 #: GPU: part of the time that processors are idle at the end of a product for its last tiles to be shared, and least k;
 #: what sharing costs, in rounds of tiles.
 GPU_LOST, GPU_SHARED_DEPTH, GPU_SHARING = 0.1, 1024, 0.05
+#: GPU: the same part where a processor takes more than so many tiles, next to which sharing costs little.
+GPU_LEAST_LOST, GPU_MANY_TILES = 0.01, 8
 #: GPU: bytes of memory that a processor takes in that time.
 GPU_BYTES = 45_000
 #: The same of products of float32 in parts.
@@ -409,7 +411,8 @@ def product_cost(
 def _is_uneven(tiles: int, depth: int, processors: int) -> bool:
     """Whether processors share what is left over when all have taken whole tiles; see cuda/shares.py."""
     lost = 1 - tiles / (-(-tiles // processors) * processors)
-    return tiles > processors and lost > GPU_LOST and depth >= GPU_SHARED_DEPTH
+    least = GPU_LEAST_LOST if tiles > GPU_MANY_TILES * processors else GPU_LOST
+    return tiles > processors and lost > least and depth >= GPU_SHARED_DEPTH
 
 
 def _cost(

@@ -168,3 +168,15 @@ def test_what_is_not_finite(operands: Operands, value: float) -> None:
         pairs = (ba.max(z, axis=1), wide.max(1)), (ba.maximum(z, 0), np.maximum(wide, 0)), (z * 0, wide * 0)
     for have, want in pairs:
         np.testing.assert_allclose(np.asarray(have), want, rtol=0.01, atol=0.2)
+
+
+def test_rows_of_a_product_without_a_schedule_for_them(operands: Operands) -> None:
+    o: Any = operands
+    flat = ba.asarray(np.concatenate([[0], o.wide["a"].ravel()]).astype(np.float32), device=o.a.device)
+    flat = ba.astype(flat, BF16)
+    ba.evaluate(flat)
+    found = ba.max(ba.reshape(flat[1:], o.a.shape) @ o.b, axis=1)
+    assert are_products(found)[0] is False
+    np.testing.assert_allclose(
+        np.asarray(ba.astype(found, ba.float64)), (o.wide["a"] @ o.wide["b"]).max(1), rtol=0.03, atol=0.5
+    )
