@@ -59,8 +59,8 @@ def test_spelling(name: str) -> None:
     ("name", "batch", "n", "m", "d", "e"),
     [
         ("causal", (2, 2), 129, 127, 80, 40), ("plain", (4, 1, 2), 33, 31, 33, 17), ("window", (), 200, 263, 96, 128),
-        ("late_division", (), 100, 63, 200, 256), ("causal_added", (1,), 2, 300, 64, 8), ("plain", (3,), 40, 2, 1, 1), ("residual", (2,), 70, 70, 16, 24),
-        ("residual", (2,), 70, 70, 16, 32),
+        ("late_division", (), 100, 63, 200, 256), ("causal_added", (1,), 2, 300, 64, 8), ("plain", (3,), 40, 2, 1, 1),
+        ("residual", (2,), 70, 70, 16, 24), ("residual", (2,), 70, 70, 16, 32),
     ],
 )  # fmt: skip
 def test_shapes(name: str, batch: tuple[int, ...], n: int, m: int, d: int, e: int) -> None:
