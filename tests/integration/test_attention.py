@@ -566,3 +566,22 @@ def test_attention_and_projection() -> None:
     got = out(xp, *map(xp.asarray, inputs))
     assert ON_GPU or len(xp.explain(got).kernels) == 2
     np.testing.assert_allclose(host(got), out(np, *[a.astype(float) for a in inputs]), 1e-4, 1e-4)
+
+
+def test_layers_of_a_transformer() -> None:
+    def layer(xp: Any, x: Any, wq: Any, wk: Any, wv: Any, wo: Any) -> Any:
+        b, n, c = x.shape
+        y = x - xp.mean(x, axis=-1, keepdims=True)
+        y = y / xp.sqrt(xp.mean(y * y, axis=-1, keepdims=True) + 1e-5)
+        q, k, v = (xp.transpose(xp.reshape(y @ w, (b, n, 4, c // 4)), (0, 2, 1, 3)) for w in (wq, wk, wv))
+        return x + xp.reshape(xp.transpose(causal(xp, q, k, v), (0, 2, 1, 3)), (b, n, c)) @ wo
+
+    def layers(xp: Any, x: Any, *weights: Any) -> Any:
+        return layer(xp, layer(xp, x, *weights[:4]), *weights[4:])
+
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(shape).astype(F32) * F32(0.1) for shape in [(2, 70, 64), *[(64, 64)] * 8]]
+    out = layers(xp, *map(xp.asarray, inputs))
+    if not ON_GPU:
+        assert [k.ops.count("dot") for k in xp.explain(out).kernels].count(2) == 2
+    np.testing.assert_allclose(host(out), layers(np, *[a.astype(float) for a in inputs]), 1e-3, 1e-4)
