@@ -16,8 +16,8 @@ from .layout import Facts, view
 from .memory import i32, i64
 from .target import Target
 
-#: Threads of a block; elements of a row that a warp copies at once.
-THREADS, PIECE = 128, 64
+#: Threads and warps of a block; elements of a row that a warp copies at once.
+THREADS, WARPS, PIECE = 128, 4, 64
 _SCALARS = frozenset(("const", "program_id", "dim_start", "add", "multiply"))
 
 
@@ -36,7 +36,7 @@ class Shifted:
             return False
         # The load's rows begin anywhere but the first one.
         rows, columns = (kernel.dims[str(e)].block or 0 for e in extents)
-        whole = rows % (THREADS // 32) == 0 == columns % PIECE and rows and columns
+        whole = columns and columns % PIECE == 0 == rows * columns % (WARPS * PIECE)
         return bool(
             whole and not load.attrs.get("bounded") and pointer.name in facts.aligned
             and facts.width(load, extents[1]) == 1 and facts.width(store, extents[1]) > 1
@@ -60,18 +60,18 @@ class Shifted:
         rows, columns = (self._left(d) for d in (self.row, self.column))
         sizes = [kernel.dims[d].block or 0 for d in (self.row, self.column)]
         units = [
-            (t.bin("add", warp, i32(row)), column)
-            for row in range(0, sizes[0], THREADS // 32)
-            for column in range(0, sizes[1], PIECE)
+            self._piece(number, warp, sizes[1] // PIECE) for number in range(sizes[0] * sizes[1] // PIECE // WARPS)
         ]
         # The words of a row's end may reach beyond the array.
-        with t.if_else(t.cmp("sgt", columns, i32(sizes[1] + 1))) as turn:
-            found = [self._fetch(row, column, t.cmp("slt", row, rows)) for row, column in units]
-            for word, place, mask in found:
-                memory.store(t, [word], place, "i32", mask)
-            next(turn)
+        whole = lambda column: t.cmp("sgt", columns, t.bin("add", column, i32(PIECE + 1)))
+        inside = lambda row: t.cmp("slt", row, rows)
+        found = [self._fetch(row, column, t.bin("and", inside(row), whole(column))) for row, column in units]
+        for word, place, mask in found:
+            memory.store(t, [word], place, "i32", mask)
+        with t.if_(t.cmp("sle", columns, i32(sizes[1] + 1))):
             for row, column in units:
-                self._single(row, column, t.cmp("slt", row, rows), columns)
+                cut = t.bin("xor", whole(column), V("true", "i1"))
+                self._single(row, column, t.bin("and", inside(row), cut), columns)
         t.line("ret void")
         params = ", ".join(f"{ty} {ref}" for ty, ref in e.signature)
         text = "\n".join((
@@ -79,6 +79,13 @@ class Shifted:
             *t.allocas, *t.lines, "}", *t.declarations.values(), "",
         ))  # fmt: skip
         return Generated(text, THREADS, 0, waits=waits)
+
+    def _piece(self, number: int, warp: V, across: int) -> tuple[V, V]:
+        """The row and the first column of one of the warp's pieces, of so many in a row."""
+        t = self.t
+        place = t.bin("add", warp, i32(number * WARPS))
+        column = t.bin("mul", t.bin("and", place, i32(across - 1)), i32(PIECE))
+        return t.bin("lshr", place, i32(across.bit_length() - 1)), column
 
     def _special(self, name: str) -> V:
         return self.t.call(f"llvm.nvvm.read.ptx.sreg.{name}", "i32", [], "nounwind memory(none)")
@@ -108,10 +115,10 @@ class Shifted:
         wide = (self.t.cast("zext", x, "i64") for x in (row, column))
         return self.e.address(op, dict(zip((self.row, self.column), wide, strict=True)))
 
-    def _fetch(self, row: V, column: int, inside: V) -> tuple[V, V, V]:
-        """Load a word's two elements; gives it and where it goes, if its row is inside."""
+    def _fetch(self, row: V, column: V, inside: V) -> tuple[V, V, V]:
+        """Load a word's two elements; gives it and where it goes, if its piece is inside."""
         t = self.t
-        first = t.bin("add", t.bin("shl", self.lane, i32(1)), i32(column))
+        first = t.bin("add", t.bin("shl", self.lane, i32(1)), column)
         source = self._at(self.load, row, first)
         odd = t.bin("and", t.bin("lshr", t.op(f"ptrtoint {source} to i64", "i64"), i64(1)), i64(1))
         source = memory.at(t, source, t.bin("mul", odd, i64(-2)))
@@ -122,11 +129,11 @@ class Shifted:
         shift = t.bin("shl", t.cast("trunc", odd, "i32"), i32(4))
         return t.call("llvm.fshr.i32", "i32", [high, low, shift]), self._at(self.store, row, first), inside
 
-    def _single(self, row: V, column: int, inside: V, columns: V) -> None:
+    def _single(self, row: V, column: V, inside: V, columns: V) -> None:
         """Copy the elements of a piece one by one."""
         t = self.t
         for half in range(2):
-            place = t.bin("add", self.lane, i32(column + 32 * half))
+            place = t.bin("add", self.lane, t.bin("add", column, i32(32 * half)))
             mask = t.bin("and", inside, t.cmp("slt", place, columns))
             (x,) = memory.load(t, self._at(self.load, row, place), "i16", 1, mask)
             memory.store(t, [x], self._at(self.store, row, place), "i16", mask)
