@@ -460,6 +460,7 @@ def find(
 
 
 def base(x: Expr) -> Expr:
+    """What a node is a view of."""
     while x.op is E.VIEW:
         x = x.inputs[0]
     return x
@@ -534,6 +535,8 @@ def _check(online: Online, policy: Policy) -> None:
     product, scores = online.product, online.scores
     if len(online.inside) > MOST_NODES:
         raise Refused("the kernel would be too large")
+    if base(product.inputs[1 - online.side]) in online.inside:
+        raise Refused("the values are made of the scores, too")
     if product.shape[-2 if online.side == 0 else -1] == 1:
         raise Refused("one query needs no product")
     if 0 in product.shape or 0 in scores.shape or 0 in (product.inputs[0].shape[-1], scores.inputs[0].shape[-1]):

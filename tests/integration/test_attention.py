@@ -533,7 +533,27 @@ def twice(xp: Any, q: Any, k: Any, v: Any) -> list[Any]:
     return [softmax(xp, softmax(xp, scores(xp, q, k))) @ v]
 
 
-@pytest.mark.parametrize("function", [by_columns, squared, centred, of_other_scores, twice])
+def by_itself(xp: Any, q: Any, k: Any, v: Any) -> list[Any]:
+    p = softmax(xp, scores(xp, q, k))
+    return [p @ turned(xp, p)]
+
+
+def of_values_made_of_scores(xp: Any, q: Any, k: Any, v: Any) -> list[Any]:
+    s = scores(xp, q, k)
+    return [softmax(xp, s) @ (v * xp.sum(s, axis=0)[:, None])]
+
+
+def of_differences(xp: Any, q: Any, k: Any, v: Any) -> list[Any]:
+    s = scores(xp, q, k)
+    return [softmax(xp, s - turned(xp, s)) @ v]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        by_columns, squared, centred, of_other_scores, twice, by_itself, of_values_made_of_scores, of_differences,
+    ],
+)  # fmt: skip
 def test_what_is_no_walk_over_keys(function: Attention) -> None:
     inputs = tensors((), 100, 100, 32, 32)
     (got,) = function(xp, *[xp.asarray(a) for a in inputs])
