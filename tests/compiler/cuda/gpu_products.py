@@ -138,10 +138,18 @@ def dequantised(
     return p.case(4 * tolerance("bf16"), (60 if held in ("i8", "u8") else 1) * k**0.5 * tolerance("bf16"))
 
 
-def shared(m: int = 384, n: int = 64, k: int = 336, broad: int = 64, batch: int = 0, residual: bool = False) -> Case:
+def shared(
+    m: int = 384,
+    n: int = 64,
+    k: int = 336,
+    broad: int = 64,
+    batch: int = 0,
+    residual: bool = False,
+    turned: bool = False,
+) -> Case:
     """a @ b, perhaps with a matrix added, in tiles that two blocks share unevenly."""
     p = Product(m, n, k, 128, batch, broad=broad)
-    total = p.b.dot(p.operand("mk", "bf16"), p.operand("kn", "bf16"))
+    total = p.b.dot(p.operand("mk", "bf16"), p.operand("kn", "bf16", turned))
     p.result(p.b.op("add", total, p.operand("mn", "bf16")) if residual else total)
     p.b.attrs["shares"] = 2
     p.args.append(np.zeros(256 + 2 * 128 * broad * 4, np.int8))
@@ -298,6 +306,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "shared five": lambda: shared(600, 48, 144),
     "shared residual": lambda: shared(384, 256, 720, 256, residual=True),
     "shared batched": lambda: shared(80, 64, 272, batch=7),
+    "shared odd": lambda: shared(383, 67, 144, turned=True),
     "shared even": lambda: shared(256),
     "product f16 short": lambda: product("f16", 64, 64, 16, 64),
     "product bf16 long": lambda: product("bf16", 33, 32, 333, 32),
