@@ -182,11 +182,11 @@ class Emulator:
         #: Barriers in shared memory, by block and address; threads that wait for one.
         self.barriers: dict[tuple[int, int], gpu_copies.Barrier] = {}
         self.blocked = np.zeros(self.count, np.bool_)
-        #: Copies to shared memory that nobody has waited for, if they are not done at once.
-        self.late = "cp.async.wait.all" in code.text
+        #: Copies to shared memory that threads have not waited for, each thread's with its group's number.
+        self.copies: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
+        self.groups = np.zeros(self.count, np.int32)
         #: Threads that may meet memory: what was queued before has ended.
         self.ready = np.full(self.count, not code.waits)
-        self.copies: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         #: Whether the threads of a program have arrived at its cluster's barrier and not waited yet.
         self.arrived = np.zeros(count, np.bool_)
 
@@ -505,15 +505,20 @@ class Emulator:
                 to, source, *count = (self.typed(x)[0] for x in _split(line[line.index("(") + 1 : -1]))
                 nbytes = count[0] if count else np.full(self.count, int(found[1]))
                 copied = gpu_warps.copied(self, source, int(found[1]) // 4, nbytes, mask)
-                if self.late:
-                    self.copies.append((copied, to, mask))
-                else:
-                    self._store(copied, to, "ptr addrspace(3)", mask)
+                self.copies.append((copied, to, mask, self.groups.copy()))
                 return
-            if "cp.async.wait.all" in line:
-                for copied, to, threads in self.copies:
-                    self._store(copied, to, "ptr addrspace(3)", threads & mask)
-                self.copies = [(copied, to, threads & ~mask) for copied, to, threads in self.copies]
+            if "cp.async.commit.group" in line:
+                self.groups[mask] += 1
+                return
+            if wait := re.search(r"cp\.async\.wait\.(?:all|group\(i32 (\d+)\))", line):
+                open_ = self.groups - int(wait[1]) if wait[1] else self.groups + 1
+                left = []
+                for copied, to, threads, group in self.copies:
+                    done = threads & mask & (group < open_)
+                    self._store(copied, to, "ptr addrspace(3)", done)
+                    if (threads & ~done).any():
+                        left.append((copied, to, threads & ~done, group))
+                self.copies = left
                 return
             # Other copies are done at once.
             if any(word in line for word in ("bar.warp", "cp.async", "fence.proxy", "setmaxnreg", "prefetch")):
