@@ -230,7 +230,8 @@ class Online(Softmax, Pipelined):
             f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{self.threads}" "nvvm.minctasm"="1" {{',
             "entry:", *t.allocas, *t.lines, "}", *t.declarations.values(), "",
         ))  # fmt: skip
-        return Generated(text, self.threads, self.shared, maps=tuple(m.described(kernel) for m in maps), resident=1)
+        found = tuple(m.described(kernel) for m in maps)
+        return Generated(text, self.threads, self.shared, maps=found, resident=1, waits=True)
 
     def _begin(self) -> None:
         """Make the barriers, and count the programs."""
@@ -267,6 +268,9 @@ class Online(Softmax, Pipelined):
                     for stage in range(self.stages):
                         self._make_barrier(start + stage * BARRIER, count)
             self._act("fence.mbarrier_init.release.cluster;")
+        # Memory may be met, and the counter, when what is queued before has ended.
+        self._act("griddepcontrol.launch_dependents;")
+        self._act("griddepcontrol.wait;")
         self._act("bar.sync 0;")
 
     def _locate(self, tile: V) -> None:
