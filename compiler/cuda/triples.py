@@ -76,7 +76,6 @@ class Triples(Hopper):
         both = [[*x, *y] for x, y in zip(small, large, strict=True)]
         pairs = [[(self.a.offsets[i], self.b.offsets[j]) for i, j in group] for group in PRODUCTS]
         with t.for_(self.steps) as number:
-            self._wait_for_turn(number)
             stage, here = self._arrived(ring)
             self.epilogue.bring(t.cmp("eq", number, i32(0)))
             self._add_products(small, here, pairs[0], waiting=BEGUN, fresh=True)
@@ -94,7 +93,6 @@ class Triples(Hopper):
             for total, cell in zip(_cells(sums), _cells(small), strict=True):
                 t.set(total, t.fma(t.get(cell, "float"), scale, t.get(total, "float")))
             self._advance(ring)
-        self._end_turn()
         for cell in _cells(sums):
             t.set(cell, t.bin("fmul", t.get(cell, "float"), t.const(RAISED**-2, "float")))
         self.epilogue.prefetch()
