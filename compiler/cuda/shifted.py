@@ -36,7 +36,8 @@ class Shifted:
             return False
         # The load's rows begin anywhere but the first one.
         rows, columns = (kernel.dims[str(e)].block or 0 for e in extents)
-        whole = columns and columns % PIECE == 0 == rows * columns % (WARPS * PIECE)
+        # Where a block has several rows, wide stores of single elements' loads are faster.
+        whole = rows == 1 and columns and columns % (WARPS * PIECE) == 0
         return bool(
             whole and not load.attrs.get("bounded") and pointer.name in facts.aligned
             and facts.width(load, extents[1]) == 1 and facts.width(store, extents[1]) > 1

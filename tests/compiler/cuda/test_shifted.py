@@ -12,7 +12,7 @@ from tests.compiler.cuda import gpu_emulator
 from tests.compiler.cuda.gpu_kernels import Make
 
 
-def copy(dtype: str, rows: int, columns: int, pitch: int, wide: int, tile: tuple[int, int] = (16, 128)):
+def copy(dtype: str, rows: int, columns: int, pitch: int, wide: int, tile: tuple[int, int] = (1, 256)):
     """Rows `pitch` elements apart become rows `wide` elements apart."""
     p = Make("update")
     b = p.b
@@ -31,7 +31,7 @@ def copy(dtype: str, rows: int, columns: int, pitch: int, wide: int, tile: tuple
 
 
 @pytest.mark.parametrize("dtype", ["f16", "u16"])
-@pytest.mark.parametrize("tile", [(16, 128), (1, 2048), (8, 256)])
+@pytest.mark.parametrize("tile", [(1, 256), (1, 2048)])
 @pytest.mark.parametrize(
     ("rows", "columns", "pitch", "wide"),
     [
@@ -57,5 +57,6 @@ def test_rows_keep_their_elements(dtype, tile, rows, columns, pitch, wide):
 def test_other_copies_are_as_ever():
     target = cuda.make_target((9, 0))
     assert not Shifted.suits(copy("f16", 16, 128, 144, 128).kernel, target)
+    assert not Shifted.suits(copy("f16", 16, 128, 129, 128, (16, 128)).kernel, target)
     assert not Shifted.suits(copy("f32", 16, 128, 129, 128).kernel, target)
     assert not Shifted.suits(copy("f16", 16, 128, 129, 131).kernel, target)
