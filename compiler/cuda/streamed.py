@@ -23,8 +23,8 @@ from .panels import Side
 from .simt import BARRIER, product_of
 from .target import Target
 
-#: Rows of a tile, warps that share it, and bytes that a thread has under way.
-ROWS, WARPS, AHEAD = 64, 8, 192
+#: Rows of a tile, warps that share it, and bytes that a block's threads have under way.
+ROWS, WARPS, AHEAD = 64, 8, 49152
 #: Rows of the large operand that a thread multiplies, its elements along k in an instruction, and in a step at most.
 HIGH, DEPTH, DEEPEST = 8, 4, 16
 #: Types that have all numbers of 8 bits.
@@ -78,7 +78,10 @@ class Streamed(Mma):
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         super().__init__(kernel, target)
-        self.threads = 32 * WARPS
+        #: More of those that take few elements at a time.
+        self.warps = WARPS if self.a.deep or self.columns > 16 else 2 * WARPS
+        self.threads = 32 * self.warps
+        self.broad = self.columns * ROWS // self.threads
         #: Elements of k that a thread has in a step.
         self.each = self.a.width if self.a.deep else DEPTH
 
@@ -103,7 +106,7 @@ class Streamed(Mma):
         return (ROWS, columns), (1, columns * ROWS // (32 * WARPS))
 
     def generate(self) -> Generated:
-        return super().generate()._replace(shared=WARPS * self.columns * ROWS * 4)
+        return super().generate()._replace(shared=self.warps * self.columns * ROWS * 4)
 
     def _residents(self) -> int:
         return 1
@@ -117,7 +120,7 @@ class Streamed(Mma):
         self.across = t.bin("lshr", tid, i32(ROWS.bit_length() - 1))
 
     def _offset(self, index: int, axis: int) -> int:
-        return index * (32 * WARPS // ROWS)
+        return index * (self.threads // ROWS)
 
     # -- operands -----------------------------------------------------------------------------------------------------
     def _feed(self, side: Side, count: int, extent: V) -> _Feed:
@@ -135,7 +138,7 @@ class Streamed(Mma):
             pointer, _, strides, extents = view(op)
             size = dtypes.SIZE[pointer.type.dtype]
             along = t.bin("mul", e.integer(strides[extents.index(self.k)]), i64(size))
-            turn = t.bin("mul", along, i64(WARPS * 4 * self.each))
+            turn = t.bin("mul", along, i64(self.warps * 4 * self.each))
             feed.starts[op] = e.address(op, {side.dim: i64(0), self.k: self.first}), turn
             for unit in feed.units:
                 if unit.op is op:
@@ -237,7 +240,7 @@ class Streamed(Mma):
             self.first = t.bin("add", part, t.bin("mul", warp, i64(step)))
             a, b = self._feed(self.a, HIGH, extents[0]), self._feed(self.b, self.columns // 8, extents[1])
             nbytes = sum(u.count * dtypes.SIZE[u.dtype] for feed in (a, b) for u in feed.units)
-            turns = max(2, AHEAD // nbytes)
+            turns = max(2, AHEAD // (self.threads * nbytes))
             partial = [
                 [[t.cell("float") for _ in range(4)] for _ in range(self.columns // 8)] for _ in range(HIGH // 2)
             ]
@@ -245,18 +248,18 @@ class Streamed(Mma):
                 t.set(cell, t.const(0.0, "float"))
 
             def fetch(place: int, turn: V) -> None:
-                inside = t.cmp("slt", t.bin("add", self.first, t.bin("mul", turn, i64(WARPS * step))), depth)
+                inside = t.cmp("slt", t.bin("add", self.first, t.bin("mul", turn, i64(self.warps * step))), depth)
                 for feed in (a, b):
                     self._fetch(feed, place, turn, inside)
 
             for place in range(turns):
                 fetch(place, i64(place))
-            mine = t.bin("sub", t.bin("add", steps, i64(WARPS - 1)), warp)
-            with t.for_(t.bin("udiv", mine, i64(WARPS)), turns) as base:
+            mine = t.bin("sub", t.bin("add", steps, i64(self.warps - 1)), warp)
+            with t.for_(t.bin("udiv", mine, i64(self.warps)), turns) as base:
                 for place in range(turns):
                     turn = t.bin("add", base, i64(place))
-                    k = t.bin("add", self.first, t.bin("mul", turn, i64(WARPS * step)))
-                    with t.if_(t.cmp("slt", t.bin("add", t.bin("mul", turn, i64(WARPS)), warp), steps)):
+                    k = t.bin("add", self.first, t.bin("mul", turn, i64(self.warps * step)))
+                    with t.if_(t.cmp("slt", t.bin("add", t.bin("mul", turn, i64(self.warps)), warp), steps)):
                         ks = [t.bin("add", k, i64(i)) for i in range(self.each)]
                         # Threads that have less of k than others.
                         inside = t.cmp("slt", k, depth) if step > DEEPEST else None
@@ -297,7 +300,7 @@ class Streamed(Mma):
         own = place(t.bin("add", self.down, t.bin("mul", self.across, i32(ROWS))))
         for j in range(self.broad):
             total = None
-            for warp in range(WARPS):
+            for warp in range(self.warps):
                 at = memory.at(t, own, 4 * ROWS * (self.columns * warp + self._offset(j, 1)))
                 x = t.load(at, "float", 4)
                 total = x if total is None else t.bin("fadd", total, x)
