@@ -23,7 +23,7 @@ STEP, DEPTH = 16, 8
 #: (least rows and columns of a tile, rows and columns of a warp), best first.
 _TILES: dict[str, Tiles] = {
     "f64": (
-        ((128, 128), (64, 32)),
+        ((128, 128), (32, 64)),
         ((128, 64), (32, 32)),
         ((64, 64), (32, 32)),
         ((32, 32), (16, 16)),

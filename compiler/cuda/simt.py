@@ -23,6 +23,8 @@ PANELS = 64 << 10
 #: Elements between rows of a panel that copies turn: eight threads' elements of 4 bytes along k, in four rows, lie in
 #: different banks.
 PADDING = 4
+#: Bytes of shared memory with which the largest tiles have deeper steps, of which there are fewer to begin.
+DEEP = 160 << 10
 #: Bytes of a barrier in shared memory.
 MEETING = 8
 #: Bytes of shared memory that a block has besides.
@@ -214,6 +216,8 @@ class Simt:
             side.pitch += PADDING
             side.width = 1 if side.deep else side.width
         self.eager = True
+        if self.threads == 256 and self.target.shared >= DEEP and dtypes.SIZE[self.wide] == 4:
+            self.step, self.stages = 2 * STEP, 3
 
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Generated:
