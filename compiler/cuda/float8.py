@@ -13,7 +13,7 @@ _BEYOND = 464.0
 
 def rounded(t: Text, v: V) -> V:
     """A float rounded to an e4m3."""
-    return unpacked(t, _pair(t, v, t.const(0.0, "float")), 1)[0]
+    return _floats(t, _pair(t, v, t.const(0.0, "float")))[0]
 
 
 def packed(t: Text, values: Sequence[V], word: str) -> list[V]:
@@ -30,13 +30,23 @@ def packed(t: Text, values: Sequence[V], word: str) -> list[V]:
 def unpacked(t: Text, word: V, count: int) -> list[V]:
     """The first floats of e4m3s in a word."""
     found: list[V] = []
+    bits = word if word.ty == "i32" else t.cast("zext", word, "i32")
     for first in range(0, count, 2):
         pair = word if not first else t.bin("lshr", word, V(str(8 * first), word.ty))
-        pair = t.cast("zext" if word.ty == "i8" else "trunc", pair, "i16")
-        both = t.op(f'call i32 asm "cvt.rn.f16x2.e4m3x2 $0, $1;", "=r,h"({pair})', "i32")
-        halves = t.op(f"bitcast {both} to <2 x half>", "<2 x half>")
-        found += [t.cast("fpext", t.extract(halves, k), "float") for k in range(2)]
-    return found[:count]
+        found += _floats(t, t.cast("zext" if word.ty == "i8" else "trunc", pair, "i16"))
+    return [_signed(t, v, bits, 24 - 8 * k) for k, v in enumerate(found[:count])]
+
+
+def _signed(t: Text, v: V, bits: V, left: int) -> V:
+    """A float with the sign in `bits`, so far from the left end: the instruction makes every NaN positive."""
+    sign = t.bin("shl", bits, V(str(left), "i32")) if left else bits
+    return t.intrinsic("copysign", v, t.cast("bitcast", sign, "float"))
+
+
+def _floats(t: Text, pair: V) -> list[V]:
+    both = t.op(f'call i32 asm "cvt.rn.f16x2.e4m3x2 $0, $1;", "=r,h"({pair})', "i32")
+    halves = t.op(f"bitcast {both} to <2 x half>", "<2 x half>")
+    return [t.cast("fpext", t.extract(halves, k), "float") for k in range(2)]
 
 
 def _pair(t: Text, low: V, high: V) -> V:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -110,3 +111,18 @@ def test_walks_that_fit() -> None:
         xp.evaluate(centred)
     np.testing.assert_allclose(np.asarray(centred), a - a.mean(1)[:, None] - a.mean(2)[:, :, None], 1e-3, 1e-3)
     assert len(p.kernels) == 1
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_signs_of_narrow_nans(start: int) -> None:
+    """The GPU's conversion makes every NaN positive."""
+    a = np.tile(np.arange(256, dtype=np.uint8), 9).view(ml_dtypes.float8_e4m3fn)
+    x = xp.asarray(a, device="cuda:0")[start:]
+    a = a[start:]
+    np.testing.assert_array_equal(np.asarray(xp.signbit(x)), np.signbit(a))
+    np.testing.assert_array_equal(np.signbit(np.asarray(xp.astype(x, "f4"))), np.signbit(a))
+    one = xp.ones_like(x)
+    got = np.asarray(xp.copysign(one, x)).astype("f4")
+    np.testing.assert_array_equal(got, np.where(np.signbit(a), -1, 1))
+    got = np.asarray(xp.copysign(one, xp.where(x == 3, one, x))).astype("f4")
+    np.testing.assert_array_equal(got, np.where(np.signbit(a), -1, 1))

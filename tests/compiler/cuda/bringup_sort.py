@@ -80,7 +80,7 @@ KINDS = {f.__name__: f for f in (bits, special, few, equal, ascending, falling)}
 
 def wide(x: np.ndarray) -> np.ndarray:
     """Of a type that NumPy sorts with NaNs last."""
-    return x.astype(np.float32) if x.dtype == dtypes.BFLOAT16 else x
+    return x.astype(np.float32) if dtypes.name(x.dtype) in dtypes.NARROW else x
 
 
 # -- cases ------------------------------------------------------------------------------------------------------------

@@ -39,12 +39,13 @@ def _numbers(x: np.ndarray, kind: str) -> np.ndarray:
 
 
 def converted(text: str, args: list[np.ndarray]) -> np.ndarray:
-    """Two floats as e4m3s, or such ones as halves."""
+    """Two floats as e4m3s, or such ones as halves; every NaN becomes the one of all bits but the sign."""
     kind = _TYPES["e4m3"]
     if text.startswith("cvt.rn.f16x2.e4m3x2"):
-        return args[0].view(kind).astype(np.float16).view(np.int32)
-    high, low = (np.clip(x, -448, 448).astype(kind) for x in args)  # a NaN stays one
-    return np.stack([low, high], -1).view(np.int16)[:, 0]
+        halves = args[0].view(kind).astype(np.float16)
+        return np.where(np.isnan(halves), np.uint16(0x7FFF), halves.view(np.uint16)).view(np.int32)
+    high, low = (np.where(np.isnan(x), 0x7F, np.clip(x, -448, 448).astype(kind).view(np.uint8)) for x in args)
+    return np.stack([low, high], -1).astype(np.uint8).view(np.int16)[:, 0]
 
 
 def multiply_fragments(text: str, args: list[np.ndarray]) -> list[np.ndarray]:
