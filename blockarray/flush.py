@@ -13,9 +13,9 @@ from typing import Any
 from . import cuda, debug, tiny
 from .compiler import plan
 from .compiler.expr import BUFFER, UPDATE, VIEW, Expr
-from .compiler.fusion import Policy, gpu_policy
 from .compiler.lower import shift
 from .compiler.plan import Graph, KernelStep, Plan
+from .compiler.policy import Policy, gpu_policy
 from .compiler.prepare import postorder
 from .launch import Call, Launch
 from .recipes import RoutineCall, recipe

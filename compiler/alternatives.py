@@ -7,8 +7,9 @@ from math import prod
 
 from . import dtypes, schedule
 from .choices import Choice, Choices, size_class
-from .fusion import PARTIAL, Group, Policy
+from .group import PARTIAL, Group
 from .index import Axis
+from .policy import Policy
 from .schedule import Space, Tiles, bucket, in_boxes, in_triples
 
 #: GPU: rows of tiles of a product that are gone through together, and stages of its ring.

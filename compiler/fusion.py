@@ -11,285 +11,39 @@ is computed again in several groups, or at several indices of one group, if that
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
 from math import prod
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from . import dtypes
 from . import expr as E
-from .choices import USUAL, Choices
 from .expr import Expr
-from .index import ZERO, Axis, Gathered, Index, through_view
-from .ir import Kernel
-from .ops import Op
+from .group import (
+    COPY,
+    PARTIAL,
+    ROW_BLOCKS,
+    TRIPLES,
+    WRITES,
+    At,
+    Group,
+    axes_of,
+    canonical,
+    edges,
+    fusible,
+    in_boxes,
+    is_leaf,
+    is_of_rows,
+    operands,
+    pure_elementwise,
+    split_axis,
+    touched,
+)
+from .index import ZERO, Axis, Gathered, Index
+from .online import Online
+from .policy import Policy
 
-if TYPE_CHECKING:
-    from .online import Online
-
-At = tuple[Index, ...]
-
-#: attrs = (reduction, axes, axis, block): the reduction over blocks of one reduced axis; the last result axis counts
-#: the blocks.
-PARTIAL = E.structural("partial", 1, "A reduction of each block of an axis.")
-COPY = E.COPY
-#: attrs = elements from one row to the next: the input, which memory holds as three arrays of bfloat16 one after the
-#: other.  2**16 times an element is the first one's plus 2**-8 times (the second one's plus 2**-8 times the third
-#: one's), exactly; of elements from about 2**112 on, infinities and NaNs, that is an infinity or a NaN.
-TRIPLES = E.structural("triples", 1, "float32 as sums of three bfloat16, which tensor cores multiply.")
-
-WRITES = (E.UPDATE, E.SCATTER)
-#: What strides must be multiples of for a GPU to move whole rows, in elements.
-ALIGNED = 16
 #: Reductions that the kernel of a product can make of its rows.
 ROW_REDUCTIONS = ("sum", "prod", "max", "min")
-#: Columns of a product's tile along which its kernel can reduce.
-ROW_BLOCKS = (64, 128, 256)
 #: Nodes that are always a kernel's root: what they compute is written where only a kernel of its own may write.
 ROOTS_ONLY = frozenset((E.UPDATE, E.SCATTER, E.HOST, PARTIAL, COPY, TRIPLES))
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What a target wants of a partition; sizes in elements unless said otherwise."""
-
-    #: A group that has more work than `small` keeps at least this many programs, or ones of no more work than `each`.
-    min_programs: int = 4
-    small: int = 1 << 15
-    each: int = 0
-    #: Innermost parallel positions that one program handles together.
-    lane_block: int = 64
-    #: Innermost parallel positions that one program of an elementwise kernel holds.
-    lane_tile: int = 2048
-    #: Additions that may be repeated in place of storing and loading a byte.
-    recompute_per_byte: int = 5
-    #: Cost of a producer that is fused into a product's operand.
-    prologue: int = 40
-    #: Uses of each element from which an operand of 16-bit elements is stored before the product, which is faster when
-    #: it need not pass through registers on the way; 0: it is not.
-    reused: int = 0
-    #: Elements from which an operand is stored even if it is used less often, where it cannot be computed on the way.
-    large: int = 1 << 18
-    #: Whether a product's kernel can reduce along its rows, for what is stored by the block of columns.
-    rows: bool = False
-    max_nodes: int = 192
-    max_outputs: int = 16
-    max_inputs: int = 24
-    #: Reductions and scans in one kernel: each is a pass over the rows.
-    max_walks: int = 6
-    #: A reduction of more elements than this whose results are reduced again is a kernel of its own, so that its
-    #: programs run side by side; 0: it is not.
-    nested: int = 0
-    #: Bytes of the elements that a program holds at once, beyond which it does not walk an axis inside the walk along
-    #: another one and the other way round; 0: it does.
-    held: int = 0
-    #: Reshapes that no strides can say between a producer and the kernel's axes.
-    max_reshapes: int = 2
-    #: Multiplications from which a product of float32 is made of products of bfloat16 in tensor cores; 0: none is.
-    triples: int = 0
-    #: Bytes that both may then take beside the operands.
-    room: int = 1 << 40
-    #: Bytes that rows of a product's operands had better begin at multiples of; 0: anything will do.
-    pitch: int = 0
-    #: A reduction is split where fewer than `min_programs` programs would do more than this...
-    split: int = 1 << 19
-    #: ... of so many columns each, more where tall columns are reduced alone and whole rows are then read,
-    split_columns: int = 1024
-    tall_columns: int = 4096
-    #: ... into blocks of so many elements, of so many rows at least where columns are kept, and into so many at most.
-    split_work: int = 1 << 16
-    split_rows: int = 256
-    split_blocks: int = 1 << 12
-    #: ... or, if not 0, so that there are about so many programs.
-    split_programs: int = 0
-    #: Types of weights and most features of heads whose attention is one kernel (see `online`), and what says of such a
-    #: kernel whether there is code for it; None: there is.
-    online: tuple[str, ...] = ("f16", "bf16", "f32", "f64")
-    head: int = 512
-    serves: Callable[[Kernel], bool] | None = None
-    #: Blocks of a GPU that may multiply parts of k of one tile of a product together.
-    cluster: int = 1
-    #: "cpu" or "cuda", and how many programs run at once (of a GPU, its multiprocessors).
-    target: str = "cpu"
-    processors: int = 0
-    #: What is chosen where there are alternatives.
-    choices: Choices = USUAL
-
-    def takes_online(self, product: Expr, scores: Expr, values: int) -> bool:
-        """Whether there is code for a softmax between two products: over keys, of `values` features, and the scores."""
-        if dtypes.name(product.inputs[0].dtype) not in self.online or dtypes.name(scores.dtype) not in dtypes.FLOAT:
-            return False
-        return max(values, scores.inputs[0].shape[-1]) <= self.head
-
-
-#: Multiplications of a product of float32 that pay for writing both operands as triples.
-TRIPLES_WORK = 3 << 26
-
-
-def gpu_policy(processors: int, capability: tuple[int, int] = (9, 0)) -> Policy:
-    """For a GPU: programs enough to fill every processor several times, and columns by the warp."""
-    return Policy(
-        min_programs=2 * processors, each=1 << 17, lane_block=32, split_columns=32, tall_columns=32,
-        split_programs=16 * processors, split_rows=128, nested=1 << 20, held=1 << 16, pitch=128, head=256,
-        online=("f16", "bf16") if capability == (9, 0) else (),
-        serves=partial(_has_schedule, capability), reused=256, target="cuda", processors=processors,
-        cluster=2 if capability == (9, 0) else 1,
-        triples=TRIPLES_WORK if capability == (9, 0) else 0, rows=capability == (9, 0),
-    )  # fmt: skip
-
-
-def _has_schedule(capability: tuple[int, int], kernel: Kernel) -> bool:
-    from . import cuda, passes  # which a CPU does not need
-
-    if kernel.attrs.get("schedule") == "gemm":
-        return cuda.gemm.Hopper.suits(passes.run(kernel), cuda.make_target(capability))
-    return cuda.online.Online.suits(passes.run(kernel), cuda.make_target(capability))
-
-
-@dataclass(eq=False, slots=True)
-class Group:
-    """Nodes of one kernel, with the indices at which each is used."""
-
-    outputs: list[Expr]
-    nodes: dict[Expr, None] = field(default_factory=dict)
-    #: Indices at which a node (of the group or an input) is read, by consumers in the group.
-    uses: dict[Expr, list[At]] = field(default_factory=dict)
-    #: Index of each output's elements: an axis (or ZERO where the extent is 1) per dimension.
-    output_index: dict[Expr, At] = field(default_factory=dict)
-    #: Axes of the inputs' dimensions that a reduction removes, a product contracts or a partial reduction blocks.
-    bound: dict[Expr, tuple[Axis, ...]] = field(default_factory=dict)
-    #: For a bound axis, the axes of the results that it must stay apart from.
-    owners: dict[Axis, list[At]] = field(default_factory=dict)
-    parallel: set[Axis] = field(default_factory=set)
-    reduces: int = 0
-    #: Windows of buffers that are read.
-    loads: int = 0
-    #: What the group's reductions read.
-    reduced: set[Expr] = field(default_factory=set)
-    product: Expr | None = None
-    #: What the product's first operand is, if it is made of another product by one walk over the keys.
-    online: Online | None = None
-    #: Outputs that nobody asked for but that are still held.
-    extra: list[Expr] = field(default_factory=list)
-    #: Why producers were left out, for explain().
-    cuts: list[tuple[Expr, str]] = field(default_factory=list)
-
-    @property
-    def root(self) -> Expr:
-        return self.outputs[0]
-
-
-def axes_of(at: At) -> set[Axis]:
-    found: set[Axis] = set()
-    for i in at:
-        found |= i.axes()
-    return found
-
-
-def canonical(at: At) -> At:
-    return tuple(i.substitute({}) for i in at)
-
-
-def strip_views(node: Expr, at: At) -> tuple[Expr, At]:
-    """The node behind views, with its index; what has no axes has none."""
-    while node.op is E.VIEW:
-        base = node.inputs[0]
-        at = through_view(at if node.shape else (), node.attrs[0], node.attrs[1], base.shape)
-        node = base
-    return node, (at if node.shape else ())
-
-
-def behind(x: Expr) -> Expr:
-    """The node behind views."""
-    while x.op is E.VIEW:
-        x = x.inputs[0]
-    return x
-
-
-def edges(group: Group, node: Expr, at: At) -> list[tuple[Expr, At]]:
-    """The producers that `node` at index `at` reads, with the index of each, views resolved."""
-    op = node.op
-    inputs = node.inputs
-    if op.kind == "elementwise" or op in (COPY, TRIPLES, E.UPDATE) or op.kind == "scan":
-        if op is E.UPDATE:
-            inputs = inputs[1:]
-        return [strip_views(x, at) for x in inputs]
-    if op.kind == "reduction" or op is PARTIAL:
-        axes = node.attrs if op.kind == "reduction" else node.attrs[1]
-        bound = iter(group.bound[node])
-        free = iter(at)
-        inner = tuple(Index.axis(next(bound)) if k in axes else next(free) for k in range(len(inputs[0].shape)))
-        return [strip_views(inputs[0], inner)]
-    if op is E.DOT:
-        (k,) = group.bound[node]
-        *batch, m, n = at
-        walk = Index.axis(k)
-        return [strip_views(inputs[0], (*batch, m, walk)), strip_views(inputs[1], (*batch, walk, n))]
-    if op is E.GATHER:
-        x, *indices = inputs
-        ndim = len(indices[0].shape)
-        rows = tuple(Index(0, {Gathered(i, at[:ndim], n): 1}) for i, n in zip(indices, x.shape, strict=False))
-        return [strip_views(x, rows + at[ndim:]), *(strip_views(i, at[:ndim]) for i in indices)]
-    if op is E.SCATTER:
-        _, value, *indices = inputs
-        ndim = len(indices[0].shape)
-        return [strip_views(value, at), *(strip_views(i, at[:ndim]) for i in indices)]
-    return []
-
-
-def operands(root: Expr) -> tuple[Expr, ...]:
-    """Memory that a root reads or writes beside the uses of its group."""
-    if root.op in WRITES:
-        return root.inputs[:1]
-    if root.op is E.HOST:
-        return tuple([x.inputs[0] if x.op is E.VIEW else x for x in root.inputs])
-    return ()
-
-
-def split_axis(group: Group) -> Axis:
-    """The axis whose blocks a PARTIAL reduces."""
-    _, over, axis, _ = group.root.attrs
-    return group.bound[group.root][over.index(axis)]
-
-
-def triples_layout(node: Expr) -> tuple[E.Shape, int]:
-    """Strides of the elements of a TRIPLES, and elements from one part of an element to the next."""
-    *outer, rows, _ = node.shape
-    shape = (*outer, rows, node.attrs)
-    return E.contiguous_strides(shape), prod(shape)
-
-
-def chooses_triples(node: Expr) -> bool:
-    """Whether a node is part of a choice between a TRIPLES and what that was made of."""
-    return any(behind(x).op is TRIPLES for x in node.inputs)
-
-
-def memory_of(node: Expr) -> tuple[np.dtype, int]:
-    """The dtype of a computed node's elements in memory, and their number."""
-    return (dtypes.BFLOAT16, 3 * triples_layout(node)[1]) if node.op is TRIPLES else (node.dtype, node.size)
-
-
-def is_of_rows(group: Group) -> bool:
-    """Whether a group reduces blocks of rows that a tile of a product may be as wide as."""
-    if group.root.op is not PARTIAL:
-        return False
-    _, over, axis, block = group.root.attrs
-    return over == (axis,) == (len(group.root.inputs[0].shape) - 1,) and block in ROW_BLOCKS
-
-
-def in_boxes(x: Expr) -> bool:
-    """Whether boxes of an operand of a product, as memory holds it, can be copied as they are."""
-    if x.op is E.VIEW and x.inputs[0].op is E.UPDATE:
-        strides = x.attrs[1]
-    elif x.op is E.BUFFER:
-        strides = x.attrs[2]
-    else:
-        return False
-    one, *others = sorted(s for s, n in zip(strides, x.shape, strict=True) if n > 1)
-    return one == 1 and all(s % ALIGNED == 0 for s in others)
 
 
 def _streamed(product: Expr, operand: Expr) -> int:
@@ -310,18 +64,6 @@ def _streamed(product: Expr, operand: Expr) -> int:
         return 0
     along = first == (directions == {1}) if large.op is not E.VIEW else first != (directions == {1})
     return 16 if along else 64
-
-
-def is_leaf(node: Expr) -> bool:
-    return not node.inputs
-
-
-def fusible(op: Op) -> bool:
-    return op.kind in ("elementwise", "reduction", "scan") or op is E.DOT or op is E.GATHER
-
-
-def pure_elementwise(node: Expr) -> bool:
-    return node.op.kind == "elementwise"
 
 
 def partition(
@@ -893,14 +635,6 @@ class Partitioner:
             else:
                 del group.output_index[node]
                 group.cuts.append((node, "held, but larger than what the kernel moves: computed again if asked for"))
-
-
-def touched(node: Expr) -> int:
-    """Bytes of memory behind an input."""
-    if node.op is E.BUFFER:
-        return prod(n for n, s in zip(node.shape, node.attrs[2], strict=True) if s) * node.dtype.itemsize
-    dtype, count = memory_of(node)
-    return 0 if node.op in (E.SCALAR, E.IOTA) else count * dtype.itemsize
 
 
 def _plain(at: At, shape: E.Shape) -> bool:

@@ -261,3 +261,53 @@ def unflatten(flat: Index, shape: Shape) -> tuple[Index, ...]:
 def through_view(index: tuple[Index, ...], offset: int, strides: Shape, base_shape: Shape) -> tuple[Index, ...]:
     """The index into a VIEW's base of an index into the VIEW."""
     return unflatten(flatten(index, offset, strides), base_shape)
+
+
+#: Positions that windows of the same memory are shifted by at most along an axis.
+FAR = 8
+
+
+def shift(distance: int, strides: Mapping[Any, int]) -> dict[Any, int] | None:
+    """Small numbers of steps along axes that make a distance in memory; None if it is no such shift."""
+    found: dict[Any, int] = {}
+    for axis, stride in sorted(strides.items(), key=lambda item: -abs(item[1])):
+        if stride:
+            n = round(distance / stride)
+            distance -= n * stride
+            if n:
+                found[axis] = n
+    return found if not distance and all(abs(n) <= FAR for n in found.values()) else None
+
+
+def splittable(forms: Iterable[Index], fixed: set[Axis]) -> tuple[Axis, int] | None:
+    """An axis and a divisor of its size by which an access divides it."""
+    stack = [a for f in forms for a in f.terms]
+    while stack:
+        atom = stack.pop()
+        if isinstance(atom, (Quotient, Remainder)):
+            axis = atom.index.single()
+            if axis is not None and axis not in fixed and axis.size % atom.divisor == 0:
+                return axis, atom.divisor
+            stack.extend(atom.index.terms)
+    return None
+
+
+def ordered_axes(forms: Iterable[Index], walks: Iterable[list[Axis]]) -> list[Axis]:
+    """Every axis once, in the order of first appearance."""
+    seen: dict[Axis, None] = {}
+
+    def visit(form: Index) -> None:
+        for atom in form.terms:
+            if isinstance(atom, Axis):
+                seen[atom.find()] = None
+            elif isinstance(atom, Gathered):
+                for i in atom.index:
+                    visit(i)
+            else:
+                visit(atom.index)
+
+    for form in forms:
+        visit(form)
+    for axes in walks:
+        seen.update(dict.fromkeys(axes))
+    return list(seen)

@@ -16,13 +16,12 @@ from . import alternatives, dtypes
 from . import expr as E
 from .builder import Builder, Extents
 from .expr import Expr, contiguous_strides
-from .fusion import (
+from .group import (
     COPY,
     PARTIAL,
     TRIPLES,
     At,
     Group,
-    Policy,
     canonical,
     edges,
     memory_of,
@@ -30,9 +29,10 @@ from .fusion import (
     strip_views,
     triples_layout,
 )
-from .index import Axis, Gathered, Index, Quotient, Remainder, add, flatten
+from .index import Axis, Gathered, Index, Quotient, Remainder, add, flatten, ordered_axes, shift, splittable
 from .ir import I64, Kernel, Type, Value
 from .ops import LITERAL_EXPONENTS, Op
+from .policy import Policy
 from .schedule import GPU_ROW, Space, Tiles, bucket, cpu, gpu, is_ordered
 
 #: A reduction is computed like a product if both its sides have this many positions, few values, and steps of at most
@@ -211,7 +211,7 @@ class Lowering:
         fixed = self._fixed()
         self.parallel = {a.find() for a in self.group.parallel}
         while True:
-            found = _splittable(self.forms.values(), fixed)
+            found = splittable(self.forms.values(), fixed)
             if found is None:
                 break
             axis, c = found
@@ -223,7 +223,7 @@ class Lowering:
                     walk.axes[walk.axes.index(axis) : walk.axes.index(axis) + 1] = [outer, inner]
             if axis in self.parallel:
                 self.parallel = self.parallel - {axis} | {outer, inner}
-        self.axes = _ordered(self.forms.values(), (w.axes for w in self.walks))
+        self.axes = ordered_axes(self.forms.values(), (w.axes for w in self.walks))
 
     def _merge_axes(self) -> None:
         """Merge neighbours a, b where every access steps through a in units of b's extent."""
@@ -751,52 +751,5 @@ def _reduction(node: Expr) -> Op:
 ROW_APART = 1 << 16
 #: Strides of a product's operands that are too large for a tensor map, in elements.
 FAR_APART = 1 << 36
-#: Positions that windows of the same memory are shifted by at most along an axis, and elements of rows that are long.
-FAR = 8
+#: Elements of rows that are long.
 LONG = 256
-
-
-def shift(distance: int, strides: Mapping[Any, int]) -> dict[Any, int] | None:
-    """Small numbers of steps along axes that make a distance in memory; None if it is no such shift."""
-    found: dict[Any, int] = {}
-    for axis, stride in sorted(strides.items(), key=lambda item: -abs(item[1])):
-        if stride:
-            n = round(distance / stride)
-            distance -= n * stride
-            if n:
-                found[axis] = n
-    return found if not distance and all(abs(n) <= FAR for n in found.values()) else None
-
-
-def _splittable(forms: Iterable[Index], fixed: set[Axis]) -> tuple[Axis, int] | None:
-    """An axis and a divisor of its size by which an access divides it."""
-    stack = [a for f in forms for a in f.terms]
-    while stack:
-        atom = stack.pop()
-        if isinstance(atom, (Quotient, Remainder)):
-            axis = atom.index.single()
-            if axis is not None and axis not in fixed and axis.size % atom.divisor == 0:
-                return axis, atom.divisor
-            stack.extend(atom.index.terms)
-    return None
-
-
-def _ordered(forms: Iterable[Index], walks: Iterable[list[Axis]]) -> list[Axis]:
-    """Every axis once, in the order of first appearance."""
-    seen: dict[Axis, None] = {}
-
-    def visit(form: Index) -> None:
-        for atom in form.terms:
-            if isinstance(atom, Axis):
-                seen[atom.find()] = None
-            elif isinstance(atom, Gathered):
-                for i in atom.index:
-                    visit(i)
-            else:
-                visit(atom.index)
-
-    for form in forms:
-        visit(form)
-    for axes in walks:
-        seen.update(dict.fromkeys(axes))
-    return list(seen)

@@ -23,7 +23,7 @@ import numpy as np
 from . import alternatives, dtypes
 from .builder import Extents
 from .expr import Expr
-from .fusion import At, Group, Policy, canonical, edges
+from .group import At, Group, canonical, edges
 from .index import Axis, Index
 from .ir import Value
 from .lower import Lowered, Lowering, Origins
@@ -43,6 +43,7 @@ from .online import (
     terms,
     wide,
 )  # fmt: skip
+from .policy import Policy
 from .regions import FALSE, Bound, Mask, Regions
 from .schedule import bucket
 

@@ -23,8 +23,9 @@ from dataclasses import dataclass, field, replace
 from . import dtypes
 from . import expr as E
 from .expr import Expr
-from .fusion import At, Group, Policy, axes_of, canonical, edges
+from .group import At, Group, axes_of, canonical, edges
 from .index import Axis, Index
+from .policy import Policy
 
 #: Nodes that a kernel of this kind may have between its products, and behind the second one until the sums meet it.
 MOST_NODES = 128

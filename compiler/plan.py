@@ -13,11 +13,13 @@ from typing import Any
 from . import dtypes
 from . import expr as E
 from .expr import Expr
-from .fusion import COPY, PARTIAL, WRITES, Group, Policy, chooses_triples, memory_of, operands, partition, touched
+from .fusion import partition
+from .group import COPY, PARTIAL, WRITES, Group, chooses_triples, memory_of, operands, touched
 from .ir import Kernel
 from .lower import lower
 from .lower_online import lower_online
 from .ops import LITERAL_EXPONENTS, TABLE
+from .policy import Policy
 from .prepare import EMPTY, Prepared, prepare
 from .printer import text
 

@@ -16,13 +16,27 @@ from . import dtypes, online
 from . import expr as E
 from .choices import size_class
 from .expr import Expr, contiguous_strides
-from .fusion import ALIGNED, COPY, PARTIAL, ROW_REDUCTIONS, TRIPLES, WRITES, Policy, in_boxes, strip_views
-from .index import Axis, Index, Quotient, Remainder
+from .fusion import ROW_REDUCTIONS
+from .group import COPY, PARTIAL, TRIPLES, WRITES, in_boxes
+from .operands import (
+    EMPTY,
+    NARROW_FLOATS,
+    REPEATED,
+    bare,
+    copied,
+    copy,
+    cost_of,
+    goes_down,
+    pitched,
+    shortened,
+    strides_of,
+    unscaled,
+    upright,
+    walkable,
+)
 from .ops import TABLE, Op
+from .policy import Policy
 from .schedule import GPU_BYTES, GPU_WIDE_PRODUCT, product_cost
-
-#: A node without elements.
-EMPTY = E.structural("empty", 0, "No elements, or memory that was not written yet.")
 
 #: Products below this many multiplications are made as a sum of products, inside any kernel.
 SMALL_PRODUCT = 1 << 12
@@ -38,11 +52,8 @@ ADDING = 1.5
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 #: Sides of a product of float32 from which it is worth preparing its operands for tensor cores.
 TRIPLES_SIDE = 128
-#: Cost of an operand that is computed twice: where it is split, and where a tile of its product needs all of it.
-REPEATED = 20
 #: Bytes of a part's element.
 PART_BYTES = 2
-_NARROW = ("f16", "bf16")
 #: Rows from which even a narrow block of columns is too large for a cache: whole rows are then read, in memory's order.
 TALL = 1024
 #: Elements from which an elementwise node follows its inputs' order in memory.
@@ -139,7 +150,7 @@ class _Preparation:
             if made.op is E.VIEW and _is_permutation(made):
                 made = made.inputs[0]
             elif made.op in (E.VIEW, E.SCALAR, E.IOTA) or _pinned(made):
-                image[root] = made = _copied(made)
+                image[root] = made = copied(made)
                 made = made.inputs[0] if made.op is E.VIEW else made
             made_roots.add(made)
         made_external = set()
@@ -183,7 +194,7 @@ class _Preparation:
             x = inputs[0]
             computed = bool(x.inputs) and x.op is not E.VIEW and x.op not in WRITES
             shared = computed and not {node, node.inputs[0]} & self.written
-            return x if shared else _copy(x)
+            return x if shared else copy(x)
         if op is E.GATHER and 0 in inputs[0].shape[: len(inputs) - 1]:
             raise IndexError("index out of bounds for an axis of size 0")
         return _in_memory_order(node, inputs) if op.kind == "elementwise" else _with_inputs(node, inputs)
@@ -192,18 +203,18 @@ class _Preparation:
         """One of the products around a softmax that is one walk over keys."""
         weights = [online.base(x) in self.walked for x in node.inputs]
         if self.policy.target == "cpu":
-            made = [y if w else _walkable(y, True) for y, w in zip(inputs, weights, strict=True)]
+            made = [y if w else walkable(y, True) for y, w in zip(inputs, weights, strict=True)]
             return _with_inputs(node, tuple(made))
-        bare = [_bare(y) for y in inputs]
-        if any(weights) or bare[0][0].dtype != bare[1][0].dtype:
-            bare = [(y, [], []) for y in inputs]
+        found = [bare(y) for y in inputs]
+        if any(weights) or found[0][0].dtype != found[1][0].dtype:
+            found = [(y, [], []) for y in inputs]
         operands: list[Expr] = []
         factors: list[tuple[Op, Expr]] = []
-        for (x, windows, by), w in zip(bare, weights, strict=True):
-            x = x if w else _pitched(x, self.policy.pitch // x.dtype.itemsize)
+        for (x, windows, by), w in zip(found, weights, strict=True):
+            x = x if w else pitched(x, self.policy.pitch // x.dtype.itemsize)
             for window in windows:
                 x = Expr(E.VIEW, (x,), window.attrs, window.shape, x.dtype, 0)
-            operands.append(x if w else _walkable(x, True))
+            operands.append(x if w else walkable(x, True))
             factors += by
         made = _with_inputs(node, tuple(operands))
         for op, scalar in factors:
@@ -298,25 +309,25 @@ class _Preparation:
             return _filled(0, node)
         if (1 in (m, n, k) and not self._as_tiles(a, b, m, n)) or m * n * k <= SMALL_PRODUCT:
             return self._sum_of_products(node, a, b, (*batch, m, n, k))
-        narrow = self._narrow(node, _unscaled(a, -1), _unscaled(b, -2))
+        narrow = self._narrow(node, unscaled(a, -1), unscaled(b, -2))
         if narrow is not None:
             return narrow
         a, b = _cast(a, node.dtype), _cast(b, node.dtype)
         if node.attrs == "high":
             if self.policy.triples and min(m, n, k) >= TRIPLES_SIDE:
                 pitch = self.policy.pitch // node.dtype.itemsize
-                a, b = (_shortened(_walkable(x)) for x in (a, b))
-                return _with_inputs(node, (_upright(a, -1, pitch), _upright(b, -2, pitch)))
+                a, b = (shortened(walkable(x)) for x in (a, b))
+                return _with_inputs(node, (upright(a, -1, pitch), upright(b, -2, pitch)))
             node = Expr(E.DOT, node.inputs, None, node.shape, node.dtype, 0)
         if self._by_triples(node, k):
             a, b = self._as_triples(a), self._as_triples(b)
             parts = self._parts(node, k, 1, 6)
             return self._product_in_parts(node, a, b, parts) if parts > 1 else _with_inputs(node, (a, b))
-        a, b = _walkable(a), _walkable(b)
-        if self.policy.pitch and dtypes.name(node.dtype) in _NARROW:
+        a, b = walkable(a), walkable(b)
+        if self.policy.pitch and dtypes.name(node.dtype) in NARROW_FLOATS:
             pitch = self.policy.pitch // a.dtype.itemsize
             if 1 not in (m, n) and (min(m, n, k) >= WIDE_PRODUCT or max(a.size, b.size) >= LEAST_COPIED):
-                a, b = (_pitched(x, pitch) for x in (a, b))
+                a, b = (pitched(x, pitch) for x in (a, b))
             parts = self._parts(node, k, self.policy.cluster if in_boxes(a) and in_boxes(b) else 1)
             if parts > 1:
                 return self._product_in_parts(node, a, b, parts)
@@ -335,8 +346,8 @@ class _Preparation:
         """A product's operand as triples in memory's order; one that is broadcast is split once."""
         found = self.split.get(x)
         if found is None:
-            whole = _walkable(x) if _cost(x) <= REPEATED else _copy(x)
-            strides = _strides(whole) or contiguous_strides(x.shape)
+            whole = walkable(x) if cost_of(x) <= REPEATED else copy(x)
+            strides = strides_of(whole) or contiguous_strides(x.shape)
             shape = [1 if s == 0 else n for n, s in zip(x.shape[:-2], strides, strict=False)]
             order = [*range(len(x.shape))]
             if 0 < abs(strides[-2]) < abs(strides[-1]):
@@ -378,12 +389,12 @@ class _Preparation:
             fits = False
         if not fits:
             return None
-        a, b = _walkable(a), _walkable(b)
+        a, b = walkable(a), walkable(b)
         dtype = dtypes.NUMPY[wide.pop() or ""]
         product = Expr(E.DOT, (a, b), None, node.shape, dtype, 0)
         if self.policy.pitch:
             if min(m, n, k) >= UPRIGHT_PRODUCT:
-                a, b = _upright(a, -1, self.policy.pitch), _upright(b, -2, self.policy.pitch)
+                a, b = upright(a, -1, self.policy.pitch), upright(b, -2, self.policy.pitch)
                 product = Expr(E.DOT, (a, b), None, node.shape, dtype, 0)
             parts = self._parts(product, k, 1)
             if parts > 1:
@@ -402,8 +413,8 @@ class _Preparation:
 
     def _as_tiles(self, a: Expr, b: Expr, m: int, n: int) -> bool:
         """Whether tensor cores multiply a vector and a large matrix, whose columns it goes down."""
-        large = dtypes.name(a.dtype) in _NARROW and max(a.size, b.size) >= LEAST_COPIED
-        return self.policy.cluster > 1 and large and _goes_down(a, b, m, n) and in_boxes(a) and in_boxes(b)
+        large = dtypes.name(a.dtype) in NARROW_FLOATS and max(a.size, b.size) >= LEAST_COPIED
+        return self.policy.cluster > 1 and large and goes_down(a, b, m, n) and in_boxes(a) and in_boxes(b)
 
     def _parts(self, node: Expr, k: int, cluster: int, products: int = 1) -> int:
         """Parts of k, each a product of its own, where there are too few tiles for all processors.
@@ -448,7 +459,7 @@ class _Preparation:
         *batch, m, n, k = shape
         # Few columns are split.
         down = m * n < self.policy.split_columns * self.policy.processors and self.policy.target == "cuda"
-        down = down and _goes_down(a, b, m, n)
+        down = down and goes_down(a, b, m, n)
         a, b = _cast(a, wide), _cast(b, wide)
         *lead, sm, sk = contiguous_strides(a.shape)
         *behind, sl, sn = contiguous_strides(b.shape)
@@ -476,7 +487,7 @@ class _Preparation:
             # The value's memory may serve if nobody else knows it.
             recorded = node.inputs[1]
             alone = value.inputs and value.op is not E.VIEW and self.readers[recorded] == 1 and recorded not in wanted
-            return value if alone else _copy(value)
+            return value if alone else copy(value)
         own = node not in self.copied and (
             base in self.donated
             if base.op is E.BUFFER
@@ -485,10 +496,10 @@ class _Preparation:
         if node.inputs[0].op is COPY and self.readers[node.inputs[0]] > 1:
             own = False
         if not own:
-            base = _copy(base)
+            base = copy(base)
         if _reads(value, base, node) or any(_reads(i, base, node) for i in indices):
-            value = _copy(value)
-            indices = [_copy(i) for i in indices]
+            value = copy(value)
+            indices = [copy(i) for i in indices]
         return Expr(node.op, (base, value, *indices), node.attrs, node.shape, node.dtype, 0)
 
 
@@ -583,7 +594,7 @@ def _in_memory_order(node: Expr, inputs: tuple[Expr, ...]) -> Expr:
         return made
     order: tuple[int, ...] | None = None
     for x in inputs:
-        strides = _strides(x)
+        strides = strides_of(x)
         if strides is None:
             return made
         if any(strides):
@@ -601,15 +612,6 @@ def _in_memory_order(node: Expr, inputs: tuple[Expr, ...]) -> Expr:
     return Expr(E.VIEW, (result,), (0, back), node.shape, node.dtype, 0)
 
 
-def _strides(x: Expr) -> E.Shape | None:
-    """The strides by which an elementwise node's input walks memory, if it is memory or a view."""
-    if x.op is E.SCALAR:
-        return ()
-    if x.op is E.BUFFER:
-        return x.attrs[2]
-    return x.attrs[1] if x.op is E.VIEW else None
-
-
 def _dense(shape: E.Shape, strides: E.Shape, axes: tuple[int, ...]) -> bool:
     """Whether the axes, in this order, walk memory without gaps."""
     return tuple([strides[k] for k in axes]) == contiguous_strides(tuple([shape[k] for k in axes]))
@@ -622,232 +624,12 @@ def _permuted(x: Expr, order: tuple[int, ...], shape: E.Shape) -> Expr:
     return Expr(E.VIEW, (base,), (offset, tuple([strides[k] for k in order])), shape, x.dtype, 0)
 
 
-def _copy(node: Expr) -> Expr:
-    return Expr(COPY, (node,), None, node.shape, node.dtype, 0)
-
-
-def _copied(node: Expr) -> Expr:
-    """Memory of its own, or a window of such: a reshape is one of what it reshapes, which kernels reach without it."""
-    if node.op is E.VIEW and node.attrs == (0, contiguous_strides(node.shape)) and node.inputs[0].op is E.VIEW:
-        base = node.inputs[0]
-        if base.size == node.size:
-            return Expr(E.VIEW, (_copy(base),), node.attrs, node.shape, node.dtype, 0)
-    return _copy(node)
-
-
 def _windowed(x: Expr) -> Expr:
     """A library call's operand as memory, or a window of computed memory."""
     if x.op is E.VIEW:
         base = x.inputs[0]
-        return x if base.inputs and base.op is not E.VIEW else _copy(x)
-    return _copy(x) if x.op in (E.SCALAR, E.IOTA) else x
-
-
-def _bare(x: Expr) -> tuple[Expr, list[Expr], list[tuple[Op, Expr]]]:
-    """What a product's operand is a scaled window of, the windows of it, and the scalars that it is scaled by.
-
-    A cast to f32 is left out: products of 16-bit floats are exact in f32.
-    """
-    windows: list[Expr] = []
-    factors: list[tuple[Op, Expr]] = []
-    while True:
-        name, inputs = x.op.name, x.inputs
-        if x.op is E.VIEW:
-            windows.insert(0, x)
-            x = inputs[0]
-        elif name in ("multiply", "divide") and inputs[1].op is E.SCALAR:
-            factors.append((x.op, inputs[1]))
-            x = inputs[0]
-        elif name == "multiply" and inputs[0].op is E.SCALAR:
-            factors.append((x.op, inputs[0]))
-            x = inputs[1]
-        elif name == "cast" and x.dtype == dtypes.NUMPY["f32"] and dtypes.name(inputs[0].dtype) in _NARROW:
-            x = inputs[0]
-        else:
-            return x, windows, factors
-
-
-def _walkable(x: Expr, apart: bool = False) -> Expr:
-    """A product's operand whose rows and columns can be walked by strides.
-
-    `apart`: its leading axes may be cut into two, as those of a matrix that several others are multiplied by.
-    """
-    if x.op is not E.VIEW:
-        return x
-    axes = [Axis(n) for n in x.shape]
-    _, at = strip_views(x, tuple(map(Index.axis, axes)))
-
-    def steps(atom: object) -> bool:
-        if apart and isinstance(atom, (Quotient, Remainder)):
-            axis = atom.index.single()
-            return axis in axes[:-2] and axis is not None and axis.size % atom.divisor == 0
-        return isinstance(atom, Axis)
-
-    return x if all(steps(atom) for i in at for atom in i.terms) else _copied(x)
-
-
-def _pitched(x: Expr, pitch: int) -> Expr:
-    """A matrix, or matrices, as a window of memory in which each row begins at a multiple of `pitch`.
-
-    What is in memory is copied there, what is computed is written there at once.
-    """
-    if x.inputs:
-        return _pitched_when_made(x, pitch)
-    if x.op is not E.BUFFER or 0 in x.attrs[2]:
-        return x
-    *outer, rows, columns = x.shape
-    strides = x.attrs[2]
-    turned = strides[-2] == 1 != strides[-1]
-    if turned:
-        rows, columns = columns, rows
-    others = (*strides[:-2], strides[-1] if turned else strides[-2])
-    if 1 in strides and all(s > 0 and s % ALIGNED == 0 for s in others):
-        return x
-    row = -(-columns // pitch) * pitch
-    shape = (*outer, rows, row)
-    window = (0, contiguous_strides(shape))
-    base = Expr(EMPTY, (), None, shape, x.dtype, 0)
-    swapped = lambda s: (*s[:-2], s[-1], s[-2]) if turned else s
-    value = x
-    if turned:
-        value = Expr(E.VIEW, (x,), (0, swapped(contiguous_strides(x.shape))), (*outer, rows, columns), x.dtype, 0)
-    copied = Expr(E.UPDATE, (base, value), window, shape, x.dtype, 0)
-    return Expr(E.VIEW, (copied,), (0, swapped(window[1])), x.shape, x.dtype, 0)
-
-
-def _pitched_when_made(x: Expr, pitch: int) -> Expr:
-    swapped = lambda s: (*s[:-2], s[-1], s[-2])
-    base, turned = x, False
-    if x.op is E.VIEW:
-        base, turned = x.inputs[0], True
-        if x.shape != swapped(base.shape) or x.attrs != (0, swapped(contiguous_strides(base.shape))):
-            return x
-    if base.op in (E.VIEW, COPY, *WRITES) or not base.inputs or base.shape[-1] % ALIGNED == 0:
-        return x
-    shape = (*base.shape[:-1], -(-base.shape[-1] // pitch) * pitch)
-    strides = contiguous_strides(shape)
-    made = Expr(E.UPDATE, (Expr(EMPTY, (), None, shape, x.dtype, 0), base), (0, strides), shape, x.dtype, 0)
-    return Expr(E.VIEW, (made,), (0, swapped(strides) if turned else strides), x.shape, x.dtype, 0)
-
-
-def _goes_down(a: Expr, b: Expr, m: int, n: int) -> bool:
-    """Whether a product of a vector walks down the columns of a matrix in memory."""
-    if (m == 1) == (n == 1):
-        return False
-    strides = _strides(b if m == 1 else a)
-    if not strides:
-        return False
-    along, down = strides[-2:][::-1] if m == 1 else strides[-2:]
-    return along == 1 != down
-
-
-def _unscaled(x: Expr, axis: int) -> tuple[Expr, list[Expr]]:
-    """What is multiplied, and what it was multiplied by that is the same all along an axis."""
-    scales: list[Expr] = []
-    while True:
-        x = _unwidened(x)
-        base, views = _beneath(x)
-        if base.op.name != "multiply" or dtypes.name(base.dtype) not in dtypes.FLOAT:
-            return x, scales
-        first, second = (_seen(y, views) for y in base.inputs)
-        if _is_constant(first, axis):
-            first, second = second, first
-        elif not _is_constant(second, axis):
-            return x, scales
-        scales.append(second)
-        x = first
-
-
-def _beneath(x: Expr) -> tuple[Expr, list[Expr]]:
-    """What views show, and these, outermost first."""
-    views: list[Expr] = []
-    while x.op is E.VIEW:
-        views.append(x)
-        x = x.inputs[0]
-    return x, views
-
-
-def _seen(x: Expr, views: list[Expr]) -> Expr:
-    """What views would show of x."""
-    if x.op is not E.SCALAR:
-        for view in reversed(views):
-            x = Expr(E.VIEW, (x,), view.attrs, view.shape, x.dtype, 0)
-    return x
-
-
-def _is_constant(x: Expr, axis: int) -> bool:
-    """Whether an operand is the same all along an axis, by how it is walked."""
-    if x.op is E.SCALAR:
-        return True
-    strides = _memory_strides(x, any_=True)
-    return strides is not None and strides[axis] == 0
-
-
-def _unwidened(x: Expr) -> Expr:
-    """What is multiplied, where it is of a type of 8 bits and was cast to one that holds all of its numbers."""
-    base, views = _beneath(x)
-    if base.op.name != "cast" or dtypes.name(base.inputs[0].dtype) not in dtypes.ACCUMULATED:
-        return x
-    source, into = (dtypes.name(e.dtype) for e in (base.inputs[0], base))
-    if dtypes.SIZE[into] == 1 or (source in dtypes.FLOAT and into not in dtypes.FLOAT) or into in dtypes.COMPLEX:
-        return x
-    return _seen(base.inputs[0], views)
-
-
-def _upright(x: Expr, axis: int, pitch: int) -> Expr:
-    """A product's operand that lies along k, its axis -1 or -2, in rows that begin at multiples of 16 elements."""
-    strides = _memory_strides(x)
-    if strides is not None:
-        others = [s for k, s in enumerate(strides) if k != len(strides) + axis]
-        if strides[axis] == 1 and all(s >= 0 and s % ALIGNED == 0 for s in others):
-            return x
-    # What is broadcast is copied once.
-    shape = tuple([1 if strides and strides[k] == 0 else n for k, n in enumerate(x.shape[:-2])]) + x.shape[-2:]
-    swapped = lambda s: s if axis == -1 else (*s[:-2], s[-1], s[-2])
-    value = Expr(E.VIEW, (x,), (0, swapped(contiguous_strides(x.shape))), swapped(shape), x.dtype, 0)
-    *outer, rows, columns = value.shape
-    memory = (*outer, rows, -(-columns // pitch) * pitch)
-    window = contiguous_strides(memory)
-    base = Expr(EMPTY, (), None, memory, x.dtype, 0)
-    copied = Expr(E.UPDATE, (base, value), (0, window), memory, x.dtype, 0)
-    back = tuple([0 if n == 1 else s for n, s in zip(shape, swapped(window), strict=True)])
-    return Expr(E.VIEW, (copied,), (0, back), x.shape, x.dtype, 0)
-
-
-def _shortened(x: Expr) -> Expr:
-    """Elements of float32, but the largest, rounded to mantissas of 10 bits, to which tensor cores would cut them."""
-    scalar = lambda value: E.scalar(value, x.dtype)
-    node = lambda name, *inputs, dtype=x.dtype: Expr(TABLE[name], inputs, None, x.shape, dtype, 0)
-    large = node("multiply", x, scalar(2.0**13 + 1))
-    short = node("subtract", large, node("subtract", large, x))
-    small = node("less", node("absolute", x), scalar(2.0**112), dtype=dtypes.BOOL)
-    return node("where", small, short, x)
-
-
-def _memory_strides(x: Expr, any_: bool = False) -> E.Shape | None:
-    """The strides by which a buffer (or `any_` node), or what views show of one, is walked."""
-    if x.op is E.BUFFER:
-        return x.attrs[2]
-    if x.op is not E.VIEW:
-        return contiguous_strides(x.shape) if any_ else None
-    base, (offset, steps) = x.inputs[0], x.attrs
-    strides = _memory_strides(base, any_)
-    found = None if strides is None else E.compose(base.shape, 0, strides, offset, steps, x.shape)
-    return None if found is None else found[1]
-
-
-def _cost(x: Expr) -> int:
-    """What computing an element with everything elementwise that it is made of takes, in additions."""
-    if x.op is E.VIEW:
-        return _cost(x.inputs[0])
-    if x.op.kind != "elementwise":
-        return 0
-    total = x.op.cost
-    for y in x.inputs:
-        if total > REPEATED:
-            break
-        total += _cost(y)
-    return total
+        return x if base.inputs and base.op is not E.VIEW else copy(x)
+    return copy(x) if x.op in (E.SCALAR, E.IOTA) else x
 
 
 def _with_inputs(node: Expr, inputs: tuple[Expr, ...]) -> Expr:

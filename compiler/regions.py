@@ -9,7 +9,7 @@ from typing import TypeVar
 from . import dtypes
 from . import expr as E
 from .expr import Expr
-from .fusion import At, canonical
+from .group import At, canonical
 from .index import Axis, Index
 from .online import Apply, Number, Read, Term, dtype_of, wide
 

@@ -16,7 +16,7 @@ from . import dtypes
 from . import expr as E
 from .draws import PER_BLOCK
 from .expr import Expr
-from .fusion import PARTIAL, TRIPLES, At, Group, behind, canonical, edges, split_axis
+from .group import PARTIAL, TRIPLES, At, Group, behind, canonical, edges, split_axis
 from .index import Axis, Index
 from .ops import TABLE
 

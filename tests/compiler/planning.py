@@ -10,8 +10,8 @@ import numpy as np
 from blockarray.compiler import expr as E
 from blockarray.compiler import interpreter, ops, plan, verifier
 from blockarray.compiler.expr import Expr
-from blockarray.compiler.fusion import Policy
 from blockarray.compiler.ir import Kernel
+from blockarray.compiler.policy import Policy
 
 
 class Memory:

@@ -15,7 +15,7 @@ import pytest
 from blockarray.compiler import expr as E
 from blockarray.compiler import ops, reference
 from blockarray.compiler.expr import Expr
-from blockarray.compiler.fusion import Policy
+from blockarray.compiler.policy import Policy
 from tests.compiler.planning import leaf, op, reduce, run, window
 
 SEEDS = int(os.environ.get("BLOCKARRAY_FUZZ_PLANS", "1500"))

@@ -13,7 +13,6 @@ import blockarray as ba
 from blockarray import flush
 from blockarray.compiler import plan
 from blockarray.compiler import prepare as preparing
-from blockarray.compiler.ir import Kernel
 from tests.support import ON_GPU, xp
 
 INT8, UINT8, INT32 = np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int32)
@@ -45,9 +44,10 @@ def multiplied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
 
     def spy(*args: Any, **options: Any) -> Any:
         made = build(*args, **options)
-        kernels: list[Kernel] = [s.kernel for s in made.steps if hasattr(s, "kernel")]
-        dots = [op for kernel in kernels for op in kernel.body.ops if op.name == "dot"]
-        found.extend((*(x.type.dtype for x in op.operands), op.result.type.dtype) for op in dots)
+        kernels = [s.kernel for s in made.steps if isinstance(s, plan.KernelStep)]
+        for op in (op for kernel in kernels for op in kernel.body.ops if op.name == "dot"):
+            a, b = op.operands
+            found.append((a.type.dtype, b.type.dtype, op.result.type.dtype))
         return made
 
     monkeypatch.setattr(plan, "build", spy)

@@ -10,8 +10,8 @@ import pytest
 import blockarray as xp
 from blockarray.array import Array
 from blockarray.compiler import cuda, interpreter, lower_online, passes
-from blockarray.compiler.fusion import gpu_policy
 from blockarray.compiler.ir import Kernel
+from blockarray.compiler.policy import gpu_policy
 from tests.compiler import planning
 from tests.compiler.cuda import gpu_emulator
 from tests.integration.test_attention import (

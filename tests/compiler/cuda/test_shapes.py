@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from blockarray.compiler import cuda, fusion, passes, plan
+from blockarray.compiler import cuda, passes, plan, policy
 from blockarray.compiler import expr as E
 from blockarray.compiler.cuda.hopper import Hopper
 from blockarray.compiler.cuda.mma import Mma
@@ -28,7 +28,7 @@ def kernels(a: E.Expr, b: E.Expr, capability: tuple[int, int] = (9, 0)) -> list:
     shape = (*a.shape[:-1], b.shape[-1])
     graph = plan.scan([E.Expr(E.DOT, (a, b), None, shape, F16, 1)])
     graph.aligned = frozenset(k for k, node in enumerate(graph.nodes) if node.op is E.BUFFER)
-    steps = plan.build(graph, fusion.gpu_policy(132, capability)).steps
+    steps = plan.build(graph, policy.gpu_policy(132, capability)).steps
     return [passes.run(step.kernel) for step in steps if isinstance(step, plan.KernelStep)]
 
 
