@@ -19,6 +19,7 @@ from .operands import (
     axis_tuple,
     cast,
     constant,
+    numbers,
     shape_tuple,
 )
 from .operands import (
@@ -61,8 +62,7 @@ def reshape(a: Any, /, shape: Any = None, order: Any = "C", *, copy: bool | None
     """
     x = as_array(a)
     shape = newshape if shape is None else shape
-    given = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-    extents = _infer(tuple([n.__index__() for n in given]), x.size)
+    extents = _infer(tuple([n.__index__() for n in numbers(shape)]), x.size)
     if order == "F":
         return transpose(reshape(transpose(x), extents[::-1], copy=copy))
     if copy:
@@ -509,8 +509,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     x = as_array(a)
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
-    axes = axis if isinstance(axis, list | tuple) else (axis,)
-    shifts = shift if isinstance(shift, list | tuple) else (shift,)
+    axes, shifts = numbers(axis), numbers(shift)
     if len(shifts) != len(axes):
         if 1 not in (len(shifts), len(axes)):
             raise ValueError("'shift' and 'axis' should be scalars or 1D sequences")

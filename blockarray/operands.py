@@ -282,6 +282,12 @@ def _as_index(axis: Any) -> int:
         raise TypeError(f"{type(axis).__name__!r} object cannot be interpreted as an integer") from None
 
 
+def numbers(value: Any) -> tuple[Any, ...]:
+    """The members of a sequence or array of numbers, or a number alone."""
+    many = isinstance(value, list | tuple) or (hasattr(value, "__iter__") and getattr(value, "ndim", 1))
+    return tuple(value) if many else (value,)
+
+
 def reduced_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """As `axis_tuple`; a 0-d array may be reduced over its axis 0 or -1, as in NumPy."""
     return () if not ndim and type(axis) is int and axis in (0, -1) else axis_tuple(axis, ndim)
@@ -293,7 +299,7 @@ def axis_tuple(axis: Any, ndim: int, repeated: str = "duplicate value in 'axis'"
         return tuple(range(ndim))
     if type(axis) is int:
         return (axis_index(axis, ndim),)
-    axes = tuple(axis_index(a, ndim) for a in (axis if isinstance(axis, list | tuple) else (axis,)))
+    axes = tuple(axis_index(a, ndim) for a in numbers(axis))
     if len(set(axes)) != len(axes):
         raise ValueError(repeated)
     return axes
@@ -301,10 +307,7 @@ def axis_tuple(axis: Any, ndim: int, repeated: str = "duplicate value in 'axis'"
 
 def shape_tuple(shape: Any) -> Shape:
     """A shape from an integer or a sequence of them."""
-    if isinstance(shape, list | tuple) or (hasattr(shape, "__iter__") and getattr(shape, "ndim", 1)):
-        result = tuple(_as_index(n) for n in shape)
-    else:
-        result = (_as_index(shape),)
+    result = tuple(_as_index(n) for n in numbers(shape))
     if any(n < 0 for n in result):
         raise ValueError("negative dimensions are not allowed")
     return result

@@ -264,7 +264,15 @@ def cross(a: Any, b: Any, axis: int = -1) -> Array:
 # -- Einstein summation -----------------------------------------------------------------------------------------------
 def _spelled(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """Subscripts as a string, and the operands, from operands that alternate with lists of axis numbers."""
-    letters = lambda axes: "".join("..." if k is Ellipsis else ascii_letters[operator.index(k)] for k in axes)
+    def letter(axis: Any) -> str:
+        if axis is Ellipsis:
+            return "..."
+        k = operator.index(axis)
+        if not 0 <= k < len(ascii_letters):
+            raise ValueError(f"einsum: axis number {k} is not between 0 and {len(ascii_letters) - 1}")
+        return ascii_letters[k]
+
+    letters = lambda axes: "".join(map(letter, axes))
     spelled = ",".join(map(letters, args[1::2]))
     if len(args) % 2:
         spelled += "->" + letters(args[-1])
@@ -340,10 +348,15 @@ def _parse(subscripts: str, arrays: list[Array]) -> tuple[list[tuple[Labels, Arr
         if extra < 0 or (extra and not dots):
             raise ValueError(f"einsum: operand of {x.ndim} axes does not fit the subscripts {term!r}")
         widest = max(widest, extra)
-        terms.append(((*head, *range(extra, 0, -1), *tail), x))
+        labels = (*head, *range(extra, 0, -1), *tail)
+        if any(x.shape[k] != x.shape[labels.index(c)] for k, c in enumerate(labels)):
+            raise ValueError(f"einsum: a label is repeated in {term!r} for axes of extents {x.shape}")
+        terms.append((labels, x))
     ellipsis = tuple(range(widest, 0, -1))
     if arrow:
         head, dots, tail = right.partition("...")
+        if widest and not dots:
+            raise ValueError("einsum: operands have axes under '...', and the output has no '...'")
         result: Labels = (*head, *(ellipsis if dots else ()), *tail)
         if len(set(result)) != len(result):
             raise ValueError("einsum: an output subscript is repeated")

@@ -157,7 +157,9 @@ def _arrays(value: Any) -> list[Array]:
         return [value]
     if isinstance(value, Mapping):
         value = value.values()
-    return [a for v in value for a in _arrays(v)] if isinstance(value, Iterable) and not isinstance(value, str) else []
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | np.ndarray):
+        return []
+    return [a for v in value for a in _arrays(v)]
 
 
 def _guarded(value: Any) -> Any:

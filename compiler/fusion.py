@@ -66,6 +66,11 @@ def _streamed(product: Expr, operand: Expr) -> int:
     return 16 if along else 64
 
 
+def _along_axes(index: Index) -> bool:
+    """Whether an index is a sum of axes with strides, no quotient, remainder or gathered number among it."""
+    return index.terms.keys() <= set(index.axes())
+
+
 def partition(
     order: list[Expr],
     roots: set[Expr],
@@ -410,7 +415,9 @@ class Partitioner:
                 return "asked for"
         if op.kind == "elementwise" and node not in self.online:
             if group.product is not None:
-                if any(not i.terms.keys() <= set(i.axes()) for a in ats for i in a):
+                # What it reads can no longer refuse.
+                below = [i for a in ats for x, i in edges(group, node, a) if x.op is not E.IOTA]
+                if not all(_along_axes(i) for a in (*ats, *below) for i in a):
                     return "read at indices that a product cannot take"
                 if self._feeds_product(group, at):
                     if group.online is not None and policy.serves is not None:
@@ -464,7 +471,7 @@ class Partitioner:
             if not reduced and any(axes_of(group.output_index[o]) != axes_of(at) for o in group.outputs + group.extra):
                 return "its result is broadcast"
             used = [{canonical(at) for at in u} for u in group.uses.values()]
-            if any(len(u) > 1 or not all(i.terms.keys() <= set(i.axes()) for i in next(iter(u))) for u in used):
+            if any(len(u) > 1 or not all(map(_along_axes, next(iter(u)))) for u in used):
                 return "its result is read at several indices"
             if group.root.op is E.SCATTER:
                 return "its result is scattered"

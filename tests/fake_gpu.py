@@ -139,9 +139,10 @@ class EmulatingDriver(InterpretingDriver):
                 addresses[start] = image.put(whole, start % 512)
             args[-1] += addresses[start] - start
             assert p.name not in aligned or args[-1] % 16 == 0, (p.name, hex(args[-1]))
+        code = _generated(text(kernel))
+        image.declare(code)
         image.open()
         gpu_emulator.mark_shared(kernel, args, image)
-        code = _generated(text(kernel))
         programs, rest = divmod(blocks, code.cluster)
         assert not rest, "a part of a cluster"
         gpu_emulator.launch(code, args, image, programs)

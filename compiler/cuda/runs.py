@@ -82,7 +82,7 @@ def _waits(code: Codegen, op: Op) -> bool:
 def _runs(code: Codegen, extents: tuple[int | str, ...]) -> Iterator[list[dict[str, int]]]:
     points = list(code.points(extents))
     lane = str(code.layout.lane)
-    vector = code.layout.splits[lane].vector
+    vector = max(code.layout.splits[lane].vector, 2)
     runs: dict[tuple[int, ...], list[dict[str, int]]] = {}
     for point in points:
         key = tuple([r // vector if name == lane else r for name, r in point.items()])
@@ -94,7 +94,7 @@ def _pack(code: Codegen, value: Value, run: list[dict[str, int]]) -> Iterator[tu
     t, dtype = code.t, value.type.dtype
     assert dtypes.SIZE[dtype] == 2
     ty = memory_type(dtype, 2)
-    for pair in zip(run[::2], run[1::2], strict=True):
+    for pair in (run[k : k + 2] for k in range(0, len(run), 2)):  # the last one may be alone
         whole = V("poison", ty)
         for lane, point in enumerate(pair):
             whole = t.insert(whole, parts(to_memory(t, code.get(value, point), dtype))[0], lane)

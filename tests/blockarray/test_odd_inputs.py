@@ -12,6 +12,17 @@ import blockarray as xp
 nan, inf = np.nan, np.inf
 
 VALUES = """
+transpose(ones((2, 3)), A([1, 0]))
+ones((2, 3)).transpose(A([1, 0]))
+moveaxis(ones((2, 3, 4)), A([0, 1]), A([2, 0]))
+flip(A([[1, 2], [3, 4]]), A([0, 1]))
+reshape(ones((2, 3)), A([3, 2]))
+roll(A([[1, 2], [3, 4]]), A([1, 1]), A([0, 1]))
+tensordot(A([[1, 2], [3, 4]]), A([[1, 2], [3, 4]]), A([[0], [1]]))
+einsum("ii->i", ones((1, 3)))
+einsum("i...j,jk->ik", ones((3, 2, 4)), ones((4, 5)))
+einsum(ones((3, 4)), [0, 60], ones((4, 5)), [60, 2])
+einsum(ones((3, 4)), [0, -1], ones((4, 5)), [-1, 2])
 clip(A([1, 2, 3, 4], "u1"), -1, 300)
 clip(A([1, 2, 3, 4], "i1"), 300, 400)
 clip(A([1, 2, 3, 4], "u1"), None, -1)

@@ -115,3 +115,27 @@ def test_thin_products(shape: tuple[int, int, int]) -> None:
         np.testing.assert_allclose(
             np.asarray(x[::-1, ::2] @ y[::2]), wide[0][::-1, ::2] @ wide[1][::2], tolerance, 1e-3
         )
+
+
+def reversed_rows(xp: Any, x: Any) -> Any:
+    """A reshape that strides cannot say."""
+    return xp.reshape(x[:, ::-1, ::2], (195, 65))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda xp, x, y: reversed_rows(xp, x > 0) @ (y > 0),
+        lambda xp, x, y: reversed_rows(xp, x).astype("f8") @ y.astype("f8"),
+        lambda xp, x, y: reversed_rows(xp, x).astype("i4") @ y.astype("i4"),
+        lambda xp, x, y: y.T @ (reversed_rows(xp, x).T[:, :65] * 2),
+        lambda xp, x, y: y @ y.T + xp.exp(xp.tanh(xp.reshape(x[:1, ::-1, :65], (65, 65))) * 1.5),
+        lambda xp, x, y: xp.reshape(xp.arange(195 * 65) % 3, (195, 65)).astype("f4") @ y,
+    ],
+    ids=["bool", "f8", "i4", "right", "epilogue", "iota"],
+)
+def test_reshapes_that_strides_cannot_say(function: Callable[..., Any]) -> None:
+    x, y = draw(3, 65, 130), draw(65, 33)
+    got, want = function(ba, ba.asarray(x), ba.asarray(y)), function(np, x, y)
+    assert got.dtype == want.dtype
+    np.testing.assert_allclose(np.asarray(got), want, 1e-4, 1e-3)

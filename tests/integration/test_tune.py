@@ -144,6 +144,8 @@ def test_nothing_to_choose() -> None:
     (a,) = matrices("float32", (40, 40))
     assert not ba.tune(lambda x: x, a).decisions
     assert "nothing to choose" in str(ba.tune(lambda x: None, a))
+    assert not ba.tune(lambda x: np.float64(3), a).decisions
+    assert not ba.tune(lambda x: (np.array(3.0), np.asarray(x), b"text"), a).decisions
 
 
 @pytest.mark.usefixtures("fake")

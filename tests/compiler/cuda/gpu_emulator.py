@@ -135,6 +135,7 @@ class Memory:
         self.size = 4096
         #: Where a module's own variables are.
         self.names: dict[str, int] = {}
+        self.variables: list[np.ndarray] = []
         self.arrays: list[tuple[int, np.ndarray]] = []
 
     def put(self, array: np.ndarray, offset: int = 0) -> int:
@@ -143,6 +144,13 @@ class Memory:
         self.arrays.append((self.size, array))
         self.size += array.nbytes
         return self.arrays[-1][0]
+
+    def declare(self, code: Code) -> None:
+        """Put the variables of a module, which begin as 0."""
+        for name in re.findall(r"(@\w+) = internal addrspace\(1\)", code.text):
+            variable = np.zeros(1, np.int32)
+            self.variables.append(variable)
+            self.names[name] = self.put(variable)
 
     def open(self) -> None:
         total = -(-self.size // 512) * 512 + 4096
@@ -158,6 +166,7 @@ class Memory:
     def close(self) -> None:
         for at, array in self.arrays:
             array.view(np.uint8)[:] = self.bytes[at : at + array.nbytes]
+        assert not any(a.any() for a in self.variables), "a variable that the next launch finds changed"
 
 
 class Emulator:
@@ -730,14 +739,12 @@ def run(code: Code, kernel: Kernel, args: list[Any]) -> None:
             words.append(memory.put(arg, 0 if p.name in aligned else arg.itemsize))
         else:
             words += scalar(p.type.dtype, arg)
-    variables = {name: np.zeros(1, np.int32) for name in re.findall(r"(@\w+) = internal addrspace\(1\)", code.text)}
-    memory.names = {name: memory.put(array) for name, array in variables.items()}
+    memory.declare(code)
     memory.open()
     mark_shared(kernel, words, memory)
     # Where the number of blocks is open, two do.
     launch(code, words, memory, 2 if code.programs else min(programs, 2) if code.resident else programs)
     memory.close()
-    assert not any(a.any() for a in variables.values()), "a variable that the next launch finds changed"
 
 
 def scalar(dtype: str, value: Any) -> list[int]:
