@@ -264,6 +264,7 @@ def cross(a: Any, b: Any, axis: int = -1) -> Array:
 # -- Einstein summation -----------------------------------------------------------------------------------------------
 def _spelled(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """Subscripts as a string, and the operands, from operands that alternate with lists of axis numbers."""
+
     def letter(axis: Any) -> str:
         if axis is Ellipsis:
             return "..."

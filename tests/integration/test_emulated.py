@@ -126,3 +126,25 @@ def test_signs_of_narrow_nans(start: int) -> None:
     np.testing.assert_array_equal(got, np.where(np.signbit(a), -1, 1))
     got = np.asarray(xp.copysign(one, xp.where(x == 3, one, x))).astype("f4")
     np.testing.assert_array_equal(got, np.where(np.signbit(a), -1, 1))
+
+
+@pytest.mark.parametrize(("n", "m", "d"), [(1, 15, 16), (2, 15, 33), (17, 33, 16)])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("sums", [False, True], ids=["", "sums"])
+def test_small_attention(n: int, m: int, d: int, dtype: str, sums: bool) -> None:
+    """Few queries: in the registers of a few threads, or parts of the keys that the last one to end adds up."""
+    rng = np.random.default_rng(n)
+    q, k, v = (rng.standard_normal((2, 1, *s)) for s in ((n, d), (m, d), (m, 33)))
+
+    def attention(ns: Any, q: Any, k: Any, v: Any) -> list[Any]:
+        s = -1.0 * (q @ ns.swapaxes(k, -1, -2))
+        e = ns.exp(s - ns.max(s, axis=-1, keepdims=True))
+        total = ns.sum(e, axis=-1, keepdims=True)
+        return [(e @ v) / total, *([total] if sums else [])]
+
+    narrow = [a.astype(getattr(xp, dtype)) for a in (q, k, v)]
+    x, y, z = [xp.asarray(a, device="cuda:0") for a in narrow]
+    wide = [a.astype("f8") for a in narrow]
+    tolerance = {"bfloat16": 0.15, "float16": 0.02, "float32": 1e-4}[dtype]
+    for got, want in zip(attention(xp, x, y, z), attention(np, wide[0], wide[1], wide[2]), strict=True):
+        np.testing.assert_allclose(np.asarray(got).astype("f8"), want, tolerance, tolerance)
