@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -38,6 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if "blockarray" in sys.modules:
+        raise pytest.UsageError("a conftest.py imported blockarray before the options of the run were known")
     # Tests are about compiled code, and their arrays are small.
     os.environ["BLOCKARRAY_TINY"] = str(config.getoption("--tiny"))
     device = str(config.getoption("--device"))

@@ -5,22 +5,28 @@ Unless arrays live on a GPU."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from blockarray import flush
-from blockarray.compiler import reference
-from blockarray.compiler.expr import BUFFER, Expr
-from blockarray.runtime.memory import as_numpy, wrap
+if TYPE_CHECKING:
+    from blockarray.compiler.expr import Expr
+
+# The library is imported by the fixture: its settings come from the environment, which the options of the run change.
 
 
 def read(buffer: Any, offset: int, shape: Any, strides: Any, dtype: np.dtype) -> np.ndarray:
+    from blockarray.runtime.memory import as_numpy
+
     return as_numpy(buffer, dtype, offset, shape, strides, False)
 
 
 def evaluate(exprs: Sequence[Expr]) -> None:
+    from blockarray.compiler import reference
+    from blockarray.compiler.expr import BUFFER
+    from blockarray.runtime.memory import wrap
+
     pending = [e for e in exprs if e.op is not BUFFER]
     for e, value in zip(pending, reference.evaluate(pending, read)):
         e.realize(wrap(value, copy=True))
@@ -28,6 +34,8 @@ def evaluate(exprs: Sequence[Expr]) -> None:
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> Iterator[None]:
+    from blockarray import flush
+
     if pytestconfig.getoption("--device") != "cpu":
         yield
         return
