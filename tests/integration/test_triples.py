@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blockarray import flush
-from blockarray.compiler import fusion, prepare
+from blockarray.compiler import policy, prepare
 from tests.support import xp
 
 pytestmark = pytest.mark.cpu_only
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cpu_only
 def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from tests.fake_gpu import installed
 
-    monkeypatch.setattr(fusion, "TRIPLES_WORK", 1)
+    monkeypatch.setattr(policy, "TRIPLES_WORK", 1)
     monkeypatch.setattr(prepare, "TRIPLES_SIDE", 16)
     with installed(emulate=True):
         yield
