@@ -89,7 +89,7 @@ def main() -> None:
             reply: Any
             try:
                 reply = kernels.compiled_text(text, capability)
-            except Exception as error:
+            except Exception as error:  # the parent notes it as why this candidate has no time
                 reply = str(error)
             pickle.dump(reply, replies)
             replies.flush()

@@ -12,7 +12,7 @@ import json
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -215,7 +215,7 @@ def install(devices: int = 2, emulate: bool = False) -> InterpretingDriver:
     driver._missing = ()
     driver._several = devices > 1
     compiler = _Emulated if emulate else _Interpreted
-    kernels._cuda = lambda capability: kernels.Backend(compiler, compiler, launch.load)  # type: ignore[assignment]
+    kernels._cuda = cache(lambda capability: kernels.Backend(compiler, compiler, launch.load))
     libraries.binding = fake_libraries.modules().__getitem__
     if emulate:
         # Blocks end where their buffers do.

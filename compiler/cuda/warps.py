@@ -5,11 +5,13 @@ A warp has blocks of 16 rows and 8 columns of sums.  Of each, a thread has two r
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from .memory import i32
 from .simt import Simt, Tiles
 
 
-class Warps(Simt):
+class Warps(Simt, ABC):
     """Products whose panels lie as memory does, and whose steps are multiplied as a whole."""
 
     natural = True
@@ -17,9 +19,9 @@ class Warps(Simt):
     #: Rows and columns of a warp.
     warp: tuple[int, int]
 
+    @abstractmethod
     def _tiles(self) -> Tiles:
         """(least rows and columns of a tile, rows and columns of a warp), best first."""
-        raise NotImplementedError
 
     def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
         for tile, warp in self._tiles():
