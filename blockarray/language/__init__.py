@@ -1,0 +1,1 @@
+"""The block language: `import blockarray.language as tl`."""
