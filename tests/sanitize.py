@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -35,6 +35,8 @@ SUBJECTS = ("programs", "kernels", "routines", "faults")
 SMALL = 70_000
 #: What a tool's process ends with when it found something.
 FOUND = 3
+#: Stands before the name of what runs.
+CASE = "case: "
 #: How many random programs.
 RANDOM = 100
 
@@ -132,6 +134,7 @@ def run_programs(end: float) -> str:
     for name, program in programs():
         if time.monotonic() > end:
             return f"out of time after {done} programs"
+        print(f"{CASE}{name}", flush=True)
         got = np.asarray(program(ba))
         want = np.asarray(program(np))
         assert got.shape == want.shape, name
@@ -202,6 +205,7 @@ def run_kernels(end: float) -> str:
     for name, make in cases.items():
         if time.monotonic() > end:
             return f"out of time after {done} of {len(cases)} kernels"
+        print(f"{CASE}{name}", flush=True)
         case = make()
         if sum(a.nbytes for a in case.args if isinstance(a, np.ndarray)) > 4 << 20:
             continue
@@ -338,6 +342,16 @@ def start(tool: str, subject: str, seconds: float, folder: Path) -> tuple[str, s
     return f"{tool:10} {subject:9}", process, log
 
 
+def first_report(lines: Sequence[str]) -> list[str]:
+    """What was running when a tool first found fault, and what it said, without the host's frames."""
+    found = [k for k, line in enumerate(lines) if line.startswith("=========") and "COMPUTE-SANITIZER" not in line]
+    if not found:
+        return list(lines[-20:])
+    cases = [line for line in lines[: found[0]] if line.startswith(CASE)]
+    report = [line for line in lines[found[0] :] if "Host Frame" not in line]
+    return [*cases[-1:], *report[:12]]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tools", default=",".join(TOOLS))
@@ -374,7 +388,7 @@ def main() -> int:
             print(f"{label} {verdict} {ran}; {lines[-1].strip('= ') if lines else ''}", flush=True)
             if wrong:
                 failed += 1
-                print("\n".join(f"    {line[:200]}" for line in lines[-25:]))
+                print("\n".join(f"    {line[:200]}" for line in (*first_report(lines), *lines[-3:])))
     return failed
 
 
