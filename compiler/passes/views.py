@@ -1,0 +1,372 @@
+"""Accesses through computed positions become views, where the positions are affine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ..builder import constant
+from ..ir import BOOL, I64, Block, Kernel, Op, Type, Value
+from .rewrite import Rewriter
+
+#: Dtypes of positions.  Sums and products of signed integers are taken not to overflow.
+_SIGNED = ("i32", "i64")
+_COMPARED = {"less": 0, "less_equal": 1, "greater": 0, "greater_equal": 1}
+
+
+def views(kernel: Kernel) -> Kernel:
+    """Make load_ptr and store_ptr of affine positions load_view and store_view.
+
+    A position is affine if it is a scalar plus a scalar for each extent times the place along it.  A mask must be a
+    conjunction of upper bounds of places, and of scalar conditions.  Tiles of positions that a loop carries become
+    scalars, if all that changes from trip to trip is where they begin.  `where(mask, load, c)` of a constant c and the
+    load's own mask goes into the load.
+
+    Keeps every value that is loaded or stored, unless the arithmetic of positions overflows.
+    """
+    return _Views().kernel(kernel)
+
+
+class Affine(NamedTuple):
+    """An integer tile: `base` plus, for each extent, its step (None: 0) times the place along it; i64 scalars."""
+
+    base: Value
+    steps: tuple[Value | None, ...]
+
+
+class Inside(NamedTuple):
+    """A mask: places below `limits` (None: all) where the scalar `guard` (None: True) holds."""
+
+    limits: tuple[Value | None, ...]
+    guard: Value | None
+
+
+class _Views(Rewriter):
+    def __init__(self) -> None:
+        super().__init__()
+        #: What is known of values of the successor.
+        self.affine: dict[Value, Affine] = {}
+        self.inside: dict[Value, Inside] = {}
+        #: Masks of loads that were made views.
+        self.masks: dict[Value, Value] = {}
+        #: Scalars that were made: by operation and operands, visible in the present block.
+        self.made: dict[tuple[object, ...], Value] = {}
+
+    # -- making scalars -----------------------------------------------------------------------------------------------
+    def block(self, block: Block) -> Block:
+        outer = self.made
+        self.made = dict(outer)
+        made = super().block(block)
+        self.made = outer
+        return made
+
+    def emit(self, name: str, operands: tuple[Value, ...], type: Type, **attrs: object) -> Value:
+        key = (name, operands, type, tuple(attrs.items()))
+        if key not in self.made:
+            op = Op(name, operands, (type,), attrs)
+            self.out.append(op)
+            self.made[key] = op.result
+        return self.made[key]
+
+    def number(self, value: int) -> Value:
+        return self.emit("const", (), I64, value=value)
+
+    def wide(self, x: Value) -> Value:
+        if x.op is not None and x.op.name == "const":
+            return self.number(x.op.attrs["value"])
+        return x if x.type == I64 else self.emit("cast", (x,), I64)
+
+    def scalar(self, name: str, a: Value, b: Value) -> Value:
+        """a + b, a - b, a * b or minimum(a, b) of i64 scalars."""
+        x, y = _const(a), _const(b)
+        if x is not None and y is not None:
+            return self.number({"add": x + y, "subtract": x - y, "multiply": x * y, "minimum": min(x, y)}[name])
+        neutral = 1 if name == "multiply" else 0
+        if name != "minimum":
+            if y == neutral:
+                return a
+            if x == neutral and name != "subtract":
+                return b
+            if name == "multiply" and 0 in (x, y):
+                return self.number(0)
+        return a if name == "minimum" and a is b else self.emit(name, (a, b), I64)
+
+    def sum(self, name: str, a: Value | None, b: Value | None) -> Value | None:
+        """a + b or a - b, where None is 0."""
+        if b is None:
+            return a
+        if a is None:
+            return b if name == "add" else self.scalar("subtract", self.number(0), b)
+        found = self.scalar(name, a, b)
+        return None if _const(found) == 0 else found
+
+    # -- what values are ----------------------------------------------------------------------------------------------
+    def form(self, x: Value) -> Affine | None:
+        if x.type.dtype not in _SIGNED:
+            return None
+        return Affine(self.wide(x), ()) if not x.type.extents else self.affine.get(x)
+
+    def learn(self, op: Op, made: Value) -> None:
+        """Note what an op of the successor makes of places."""
+        x = made.op.operands if made.op is not None else ()
+        if made.type.dtype == "bool" and made.type.extents:
+            found = self.mask(op.name, x, made)
+            if found is not None:
+                self.inside[made] = found
+        elif made.type.dtype in _SIGNED and made.type.extents:
+            form = self.position(op.name, x, made)
+            if form is not None:
+                # Along an extent of 1 nothing varies.
+                steps = [None if e == 1 else s for s, e in zip(form.steps, made.type.extents, strict=True)]
+                self.affine[made] = Affine(form.base, tuple(steps))
+
+    def position(self, name: str, x: Sequence[Value], made: Value) -> Affine | None:
+        if name == "iota":
+            return Affine(self.number(0), (self.number(1),))
+        forms = [self.form(v) for v in x]
+        if not forms or None in forms:
+            return None
+        a, b = forms[0], forms[-1]
+        assert a is not None and b is not None
+        match name:
+            case "cast" | "positive" | "hint":
+                return a
+            case "broadcast" | "trans" | "reshape":
+                dims = _dims(name, x[0], made)
+                return None if dims is None else Affine(a.base, spread(a.steps, dims, x[0], made))
+            case "add" | "subtract":
+                steps = [self.sum(name, s, t) for s, t in zip(a.steps, b.steps, strict=True)]
+                return Affine(self.scalar(name, a.base, b.base), tuple(steps))
+            case "multiply":
+                if any(a.steps):
+                    a, b = b, a
+                if any(a.steps):
+                    return None
+                steps = [None if s is None else self.scalar("multiply", s, a.base) for s in b.steps]
+                return Affine(self.scalar("multiply", a.base, b.base), tuple(steps))
+        return None
+
+    def mask(self, name: str, x: Sequence[Value], made: Value) -> Inside | None:
+        if name in ("broadcast", "trans", "reshape"):
+            dims = _dims(name, x[0], made)
+            if dims is None:
+                return None
+            if not x[0].type.extents:
+                return Inside((None,) * len(made.type.extents), x[0])
+            inside = self.inside.get(x[0])
+            return None if inside is None else Inside(spread(inside.limits, dims, x[0], made), inside.guard)
+        if name in ("logical_and", "bitwise_and"):
+            a, b = (self.inside.get(v) for v in x)
+            return None if a is None or b is None else self.both(a, b)
+        return self.comparison(name, x) if name in _COMPARED else None
+
+    def both(self, a: Inside, b: Inside) -> Inside:
+        def joined(name: str, type: Type) -> Callable[[Value | None, Value | None], Value | None]:
+            def join(s: Value | None, t: Value | None) -> Value | None:
+                if s is None or t is None:
+                    return t if s is None else s
+                return self.scalar(name, s, t) if type == I64 else self.emit(name, (s, t), type)
+
+            return join
+
+        least = joined("minimum", I64)
+        limits = [least(s, t) for s, t in zip(a.limits, b.limits, strict=True)]
+        return Inside(tuple(limits), joined("logical_and", BOOL)(a.guard, b.guard))
+
+    def comparison(self, name: str, x: Sequence[Value]) -> Inside | None:
+        """The mask of x0 < x1, or like it."""
+        if name.startswith("greater"):
+            x = x[::-1]
+        low, high = (self.form(v) for v in x)
+        if low is None or high is None:
+            return None
+        steps = [self.sum("subtract", s, t) for s, t in zip(low.steps, high.steps, strict=True)]
+        along = [k for k, s in enumerate(steps) if s is not None]
+        limit = self.scalar("add", self.scalar("subtract", high.base, low.base), self.number(_COMPARED[name]))
+        if not along:
+            return Inside((None,) * len(steps), self.emit("less", (self.number(0), limit), BOOL))
+        if len(along) > 1 or _const(steps[along[0]]) != 1:
+            return None
+        return Inside(tuple([limit if k == along[0] else None for k in range(len(steps))]), None)
+
+    # -- ops ----------------------------------------------------------------------------------------------------------
+    def op(self, op: Op) -> None:
+        match op.name:
+            case "for":
+                self.loop(op)
+            case "load_ptr" | "store_ptr":
+                self.access(op)
+            case "where" if self.is_filled(op):
+                self.fill(op)
+            case _:
+                super().op(op)
+                for result in op.results:
+                    made = self.replaced.get(result, result)
+                    if not op.regions:
+                        self.learn(op, made)
+
+    def access(self, op: Op) -> None:
+        operands = self.operands(op)
+        load = op.name == "load_ptr"
+        pointer, index, *mask = operands if load else operands[1:]
+        extents = index.type.extents
+        form = self.affine.get(index)
+        inside = self.inside.get(mask[0]) if mask else None
+        if (
+            form is None
+            or (mask and inside is None)
+            or not {"combine", "volatile"}.isdisjoint(op.attrs)
+            or any(isinstance(e, str) for e in extents)
+        ):
+            return super().op(op)
+        steps = [self.number(0) if s is None else s for s in form.steps]
+        if not load and any(_const(s) == 0 and e != 1 for s, e in zip(steps, extents, strict=True)):
+            return super().op(op)
+        attrs = {k: v for k, v in op.attrs.items() if k != "other"}
+        bounds: list[Value] = []
+        if inside is not None:
+            attrs["bounded"] = True
+            if load:
+                attrs["other"] = op.attrs.get("other", constant(0, pointer.type.dtype))
+            bounds = self.bounds(inside, extents)
+        types = tuple([v.type for v in op.results])
+        leading = () if load else operands[:1]
+        made = Op(
+            "load_view" if load else "store_view", (*leading, pointer, form.base, *steps, *bounds), types, attrs,
+            (), op.line,
+        )  # fmt: skip
+        self.out.append(made)
+        self.replace(op, made.results)
+        if mask and load:
+            self.masks[made.result] = mask[0]
+
+    def bounds(self, inside: Inside, extents: tuple[int | str, ...]) -> list[Value]:
+        limits = [
+            self.number(int(e)) if limit is None else limit for limit, e in zip(inside.limits, extents, strict=True)
+        ]
+        if inside.guard is not None:
+            limits[0] = self.emit("where", (inside.guard, limits[0], self.number(0)), I64)
+        return limits
+
+    def is_filled(self, op: Op) -> bool:
+        """Whether an op puts a constant where a load's mask does not hold."""
+        mask, load, other = self.operands(op)
+        return self.masks.get(load) is mask and _filler(other) is not None
+
+    def fill(self, op: Op) -> None:
+        _, load, other = self.operands(op)
+        assert load.op is not None
+        attrs = load.op.attrs | {"other": _filler(other)}
+        made = Op("load_view", load.op.operands, (load.type,), attrs, (), load.op.line)
+        self.out.append(made)
+        self.replace(op, made.results)
+
+    # -- loops --------------------------------------------------------------------------------------------------------
+    def loop(self, op: Op) -> None:
+        """A loop that carries, of as many tiles of positions as it can, only where they begin."""
+        operands = self.operands(op)
+        inits = operands[3:]
+        forms = {k: f for k, v in enumerate(inits) if v.type.extents and (f := self.form(v)) is not None}
+        while True:
+            start = len(self.out)
+            made, wrong = self.attempt(op, operands, forms)
+            if not wrong:
+                break
+            del self.out[start:]
+            forms = {k: f for k, f in forms.items() if k not in wrong}
+        self.out.append(made)
+        for k, result in enumerate(op.results):
+            new = made.results[k]
+            self.replaced[result] = self.tile(Affine(new, forms[k].steps), result.type) if k in forms else new
+
+    def attempt(self, op: Op, operands: tuple[Value, ...], forms: dict[int, Affine]) -> tuple[Op, set[int]]:
+        """The loop where the tiles of `forms` are carried as scalars, and for which of them that is wrong."""
+        (body,) = op.regions
+        args = [Value(I64 if k - 1 in forms else a.type) for k, a in enumerate(body.args)]
+        outer, scope, self.out, self.made = self.out, self.made, [], dict(self.made)
+        for k, (old, new) in enumerate(zip(body.args, args, strict=True)):
+            known = forms.get(k - 1)
+            self.replaced[old] = new if known is None else self.tile(Affine(new, known.steps), old.type)
+        for inner in body.ops[:-1]:
+            self.op(inner)
+        last = body.ops[-1]
+        yielded, wrong = list(self.operands(last)), set[int]()
+        for k, known in forms.items():
+            found = self.form(yielded[k])
+            if found is None or not all(map(_same, found.steps, known.steps)):
+                wrong.add(k)
+            else:
+                yielded[k] = found.base
+        self.out.append(Op(last.name, tuple(yielded), (), last.attrs, (), last.line))
+        region = Block(tuple(args), self.out)
+        self.out, self.made = outer, scope
+        starts = [forms[k].base if k in forms else v for k, v in enumerate(operands[3:])]
+        types = tuple([I64 if k in forms else v.type for k, v in enumerate(op.results)])
+        return Op("for", (*operands[:3], *starts), types, op.attrs, (region,), op.line), wrong
+
+    def tile(self, form: Affine, type: Type) -> Value:
+        """An affine tile, written out."""
+        found = self.emit("broadcast", (form.base,), Type("i64", type.extents), dims=())
+        for k, step in enumerate(form.steps):
+            if step is not None:
+                row = Type("i64", type.extents[k : k + 1])
+                places = self.emit("iota", (), row)
+                if _const(step) != 1:
+                    places = self.emit("multiply", (places, self.emit("broadcast", (step,), row, dims=())), row)
+                if len(type.extents) > 1:
+                    places = self.emit("broadcast", (places,), found.type, dims=(k,))
+                found = self.emit("add", (found, places), found.type)
+        if type.dtype != "i64":
+            found = self.emit("cast", (found,), type)
+        self.affine[found] = form
+        return found
+
+
+def _const(x: Value | None) -> int | None:
+    return x.op.attrs["value"] if x is not None and x.op is not None and x.op.name == "const" else None
+
+
+def _same(a: Value | None, b: Value | None) -> bool:
+    return a is b or (_const(a) is not None and _const(a) == _const(b))
+
+
+def _filler(x: Value) -> int | float | bool | None:
+    """The constant that all elements of a tile are."""
+    while x.op is not None and x.op.name == "broadcast":
+        (x,) = x.op.operands
+    if x.op is None or x.op.name != "const" or isinstance(x.op.attrs["value"], complex):
+        return None
+    return x.op.attrs["value"]
+
+
+def _dims(name: str, x: Value, made: Value) -> tuple[int, ...] | None:
+    """Which extent of the result each extent of a moved tile becomes; one of 1 that goes away becomes -1."""
+    op = made.op
+    assert op is not None
+    if name == "broadcast":
+        return op.attrs["dims"]
+    if name == "trans":
+        perm = op.attrs["perm"]
+        return tuple([perm.index(k) for k in range(len(perm))])
+    dims: list[int] = []
+    following = 0
+    for extent in x.type.extents:
+        if extent == 1:
+            dims.append(-1)
+            continue
+        while following < len(made.type.extents) and made.type.extents[following] == 1:
+            following += 1
+        if following == len(made.type.extents) or made.type.extents[following] != extent:
+            return None
+        dims.append(following)
+        following += 1
+    return tuple(dims)
+
+
+def spread(given: Sequence[Value | None], dims: Sequence[int], x: Value, made: Value) -> tuple[Value | None, ...]:
+    """What is known along each extent of a moved tile; along an extent of 1 that is repeated nothing varies."""
+    found: list[Value | None] = [None] * len(made.type.extents)
+    for known, dim, extent in zip(given, dims, x.type.extents, strict=True):
+        if dim >= 0 and extent == made.type.extents[dim]:
+            found[dim] = known
+    return tuple(found)
