@@ -105,6 +105,11 @@ def _kind(dtype: np.dtype) -> str:
     return "f" if dtype.name in OTHERS else dtype.kind
 
 
+def same_kind(source: np.dtype, to: np.dtype) -> builtins.bool:
+    """Whether casts go to the same kind or a larger one; to NumPy, ml_dtypes' floats are of kinds of their own."""
+    return "buifc".index(_kind(source)) <= "buifc".index(_kind(to))
+
+
 class FloatInfo:
     """Limits of a floating-point type, as Python floats.
 

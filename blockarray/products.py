@@ -28,6 +28,7 @@ from .dtypes import (
     int32,
     int64,
     result_type,
+    same_kind,
     uint8,
     uint16,
     uint32,
@@ -114,6 +115,17 @@ def _dot(a: Expr, b: Expr, dtype: np.dtype) -> Expr:
     return node(DOT, (a, b), None if precision == PRECISIONS[0] else precision, shape, dtype)
 
 
+def _computed(name: str, dtype: Any, *operands: Array) -> np.dtype:
+    """The dtype to compute in that was asked for, if the operands may be cast to it."""
+    to = canonical(dtype)
+    for k, x in enumerate(operands):
+        if not same_kind(x.dtype, to):
+            raise TypeError(
+                f"Cannot cast ufunc {name!r} input {k} from {x.dtype!r} to {to!r} with casting rule 'same_kind'"
+            )
+    return to
+
+
 def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None) -> Array:
     """Matrix product; leading axes are broadcast, vectors are rows or columns.
 
@@ -122,6 +134,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None) -> Array:
     x1, x2 : array_like
     out : Array, optional
     dtype : dtype, optional
+        What to cast the operands to, of the same kind or a larger one, and to compute in.
 
     Returns
     -------
@@ -138,7 +151,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None) -> Array:
             f"matmul: Input operand {which} does not have enough dimensions (has 0, gufunc core with signature"
             " (n?,k),(k,m?)->(n?,m?) requires 1)"
         )
-    to = result_type(x.dtype, y.dtype) if dtype is None else canonical(dtype)
+    to = result_type(x.dtype, y.dtype) if dtype is None else _computed("matmul", dtype, x, y)
     a = x[None] if x.ndim == 1 else x
     b = y[:, None] if y.ndim == 1 else y
     if a.shape[-1] != b.shape[-2]:
@@ -291,6 +304,7 @@ def einsum(subscripts: Any, /, *operands: Any, out: Any = None, optimize: Any = 
     *operands : array_like
     out : Array, optional
     dtype : dtype, optional
+        What to cast the operands to, of the same kind or a larger one, and to compute in.
 
     Returns
     -------
@@ -299,7 +313,8 @@ def einsum(subscripts: Any, /, *operands: Any, out: Any = None, optimize: Any = 
     if not isinstance(subscripts, str):
         subscripts, operands = _spelled((subscripts, *operands))
     terms, result = _parse(subscripts, [as_array(x) for x in operands])
-    to = canonical(dtype) if dtype is not None else result_type(*(x.dtype for _, x in terms))
+    arrays = [x for _, x in terms]
+    to = result_type(*(x.dtype for x in arrays)) if dtype is None else _computed("einsum", dtype, *arrays)
     terms = [_collect(labels, cast_to(x, to)) for labels, x in terms]
     if optimize and len(terms) > 2:
         path = np.einsum_path(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +26,8 @@ LIMIT = config.max_pending
 #: Bytes of a recorded array beyond which reading a small window computes the window alone.
 _LARGE = 64 << 20
 
+#: What is asked before an array is written to, and may refuse.
+guard: ContextVar[Callable[[Window], None] | None] = ContextVar("guard", default=None)
 #: Held while a storage is made or its value is replaced, so that no thread's write is lost.
 writing = threading.RLock()
 
@@ -127,6 +130,8 @@ class Window:
             raise ValueError("assignment destination is read-only")
         if 0 in shape:
             return
+        if (ask := guard.get()) is not None:
+            ask(self)
         with writing:
             storage = self._storage
             base = self._expr if storage is None else storage.expr
@@ -166,6 +171,8 @@ class Window:
                 what = f"ufunc '{op.name}' output" if op else "output"
                 raise TypeError(f"Cannot cast {what} from {value.dtype!r} to {dtype!r} with casting rule {casting!r}")
             value = cast(value, dtype)
+        if (ask := guard.get()) is not None:
+            ask(self)
         with writing:
             if self._storage is None:
                 self._expr = value

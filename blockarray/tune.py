@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext, suppress
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -23,6 +24,7 @@ from .reductions import any as _any
 from .runtime import profiler
 from .runtime.cuda import copies
 from .runtime.device import CudaDevice, Device, default_device
+from .storage import Window, guard
 from .tuned import Table
 
 #: Rounds that all candidates take part in, and what the best of these may take more than the fastest to stay in.
@@ -133,9 +135,11 @@ def tune(fn: Callable[..., Any], *args: Any) -> Tuning:
     Raises
     ------
     ValueError
-        If `fn` writes to an array that is not among its arguments, or its results are on several devices.
+        If `fn` writes to an array that it neither made nor was given, which then keeps its elements; or if its results
+        are on several devices.
     """
-    results = _arrays(fn(*[_guarded(a) for a in args]))
+    with _writes_refused():
+        results = _arrays(fn(*[_guarded(a) for a in args]))
     roots = list(dict.fromkeys(e for e in (a._read() for a in results) if e.op is not BUFFER))
     places = {e.device or default_device() for e in roots}
     if len(places) > 1:
@@ -145,10 +149,28 @@ def tune(fn: Callable[..., Any], *args: Any) -> Tuning:
     with flush.lock:
         if roots and tiny.schedule(roots, device) is None:
             graph = flush.scanned(roots, device)
+            graph.donated = ()  # Plans run again and again: what they write goes to copies.
             if isinstance(device, CudaDevice):
                 flush.bring(graph, device)
             _decide(graph, tuning)
     return tuning
+
+
+@contextmanager
+def _writes_refused() -> Iterator[None]:
+    """Refuse writes to all arrays that are there now."""
+    there = [a for a in gc.get_objects() if issubclass(type(a), Array)]
+
+    def ask(a: Window) -> None:
+        storage = a._storage
+        if any(a is b or (storage is not None and storage is b._storage) for b in there):
+            raise ValueError("the function writes to an array that is not among its arguments")
+
+    token = guard.set(ask)
+    try:
+        yield
+    finally:
+        guard.reset(token)
 
 
 def _arrays(value: Any) -> list[Array]:
@@ -182,8 +204,7 @@ def _decide(graph: Graph, tuning: Tuning) -> None:
     device = tuning.device
     given: dict[str, Choice] = {}
     while True:
-        made, found = _planned(graph, device, given)
-        _refuse_writes(made)
+        _, found = _planned(graph, device, given)
         key = next((k for k in found if k not in given), None)
         if key is None:
             break
@@ -205,12 +226,6 @@ def _planned(graph: Graph, device: Device, given: Mapping[str, Choice]) -> tuple
     usual = flush.policy(device)
     asked = _Asked(usual.choices, given)
     return plan.build(graph, replace(usual, choices=asked)), asked.found
-
-
-def _refuse_writes(made: Plan) -> None:
-    leaves = {slot for slot, _ in made.leaves}
-    if any(isinstance(step, KernelStep) and leaves.intersection(step.changes) for step in made.steps):
-        raise ValueError("the function writes to an array that is not among its arguments")
 
 
 def _measure(

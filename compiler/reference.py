@@ -160,7 +160,13 @@ def _check(index: list[np.ndarray], shape: Shape) -> None:
 
 def _dot(node: Expr, inputs: list[np.ndarray]) -> np.ndarray:
     wide = dtypes.NUMPY["f32"] if dtypes.name(node.dtype) in dtypes.NARROW else node.dtype
-    return np.matmul(*[x.astype(wide, copy=False) for x in inputs]).astype(node.dtype, copy=False)
+    a, b = (x.astype(wide, copy=False) for x in inputs)
+    result = np.matmul(a, b)
+    if result.dtype.kind == "c" and not np.isfinite(result).all():
+        # BLAS multiplies sums by one, as a complex number, which makes infinities NaNs.
+        result.real = np.matmul(a.real, b.real) - np.matmul(a.imag, b.imag)
+        result.imag = np.matmul(a.real, b.imag) + np.matmul(a.imag, b.real)
+    return result.astype(node.dtype, copy=False)
 
 
 def _host(node: Expr, inputs: list[np.ndarray]) -> np.ndarray:

@@ -142,7 +142,7 @@ def _divide(m: Real, a: Complex, b: Complex) -> Complex:
     scale = 1 / (p + q * ratio)
     im = wide.where(v - u * ratio, u * ratio - v)
     result = Complex((u + v * ratio) * scale, im * scale)
-    return choose(p == 0, Complex(a.re / abs(p), a.im / abs(p)), result)
+    return choose(wide & (p == 0), Complex(a.re / abs(p), a.im / abs(p)), result)
 
 
 @arithmetic("reciprocal")

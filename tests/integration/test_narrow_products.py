@@ -103,6 +103,14 @@ def test_results_wrap_around_in_their_own_type(multiplied):
     assert multiplied == [("i8", "i8", "i32")]
 
 
+@pytest.mark.parametrize("dtype", [E4M3, E5M2], ids=str)
+def test_floats_are_no_integers(dtype: np.dtype):
+    a = xp.asarray(np.ones((2, 2), dtype))
+    for call in (lambda: xp.matmul(a, a, dtype=np.int32), lambda: xp.einsum("ij,jk->ik", a, a, dtype=np.int32)):
+        with pytest.raises(TypeError, match="same_kind"):
+            call()
+
+
 @pytest.mark.parametrize("value", [-128, 127])
 @pytest.mark.parametrize("dtype", ["i4", "i8"])
 def test_largest_sums(dtype: str, value: int):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -99,3 +99,26 @@ def test_values_that_are_not_finite_emulated(dtype: str, special: float) -> None
     check(got[4:, 6:], a[4:], b[:, 6:])
     if dtype.startswith("float"):
         np.testing.assert_array_equal(got[~finite], (a @ b)[~finite])
+
+
+def classes(x: np.ndarray) -> np.ndarray:
+    """Of the parts, which are infinite, and how, and which are NaN."""
+    parts = np.ascontiguousarray(x).view(x.real.dtype)
+    return np.where(np.isfinite(parts), 0, parts)
+
+
+@needs_lazy
+@pytest.mark.parametrize("target", ["here", pytest.param("emulated", marks=pytest.mark.cpu_only)])
+@pytest.mark.parametrize("types", [("float32", "complex64"), ("complex128", "float64"), ("complex64", "complex64")])
+@pytest.mark.parametrize("shape", [(1, 2, 1), (5, 37, 1), (20, 37, 18), (70, 9, 80)])
+def test_infinities_times_complex_numbers(target: str, types: tuple[str, str], shape: tuple[int, int, int]) -> None:
+    """Each pair of elements is multiplied as complex numbers; NumPy's BLAS makes NaNs of the infinities in sums."""
+    rng = np.random.default_rng(4)
+    m, k, n = shape
+    a, b = draw(rng, (m, k), types[0]), draw(rng, (k, n), types[1])
+    a[0, 0], b[k // 2, -1], b[0, 0] = np.inf, -np.inf, 1
+    with np.errstate(invalid="ignore"):
+        want = np.sum(a[:, :, None] * b[None], axis=1)
+    with emulated() if target == "emulated" else nullcontext():
+        got = np.asarray(xp.asarray(a) @ xp.asarray(b))
+    np.testing.assert_array_equal(classes(got), classes(want))
