@@ -184,8 +184,8 @@ def copy(a: Any, order: Any = "K", subok: bool = False) -> Array:
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
     """An Array of the elements of another library's array, in its memory where that is possible.
 
-    Operations that read shared memory run at once, one by one, since the other library may write to it.  Those of a copy
-    are recorded, and fuse, as those of any other array.
+    Operations that read shared memory run at once, one by one, since the other library may write to it.  Those of a
+    copy are recorded, and fuse, as those of any other array.
 
     Parameters
     ----------

@@ -164,8 +164,8 @@ def _dot(node: Expr, inputs: list[np.ndarray]) -> np.ndarray:
     result = np.matmul(a, b)
     if result.dtype.kind == "c" and not np.isfinite(result).all():
         # BLAS multiplies sums by one, as a complex number, which makes infinities NaNs.
-        result.real = np.matmul(a.real, b.real) - np.matmul(a.imag, b.imag)
-        result.imag = np.matmul(a.real, b.imag) + np.matmul(a.imag, b.real)
+        (p, q), (r, s) = ((np.real(x), np.imag(x)) for x in (a, b))
+        result.real, result.imag = np.matmul(p, r) - np.matmul(q, s), np.matmul(p, s) + np.matmul(q, r)
     return result.astype(node.dtype, copy=False)
 
 

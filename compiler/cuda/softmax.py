@@ -10,6 +10,8 @@ from math import e as EULER
 from math import inf, log2, nan
 from typing import NamedTuple
 
+import numpy as np
+
 from .. import ir
 from ..llvm.text import V
 from . import layout, running
@@ -25,8 +27,10 @@ ROWS = 64
 SLACK, TRUSTED = 8.0, 2.0**10
 #: The first barrier of those at which groups vote.
 VOTES = 8
-#: What masks with a larger number count as.
-LARGE = 2.0**100
+#: Up to here, what is added to exponents is rounded to few enough digits for a fused product: to 2^-5.
+FUSED = 2.0**20
+#: The largest number.
+MOST = float(np.finfo(np.float32).max)
 _PREDICATES = {
     "less": "slt", "less_equal": "sle", "greater": "sgt", "greater_equal": "sge", "equal": "eq", "not_equal": "ne",
 }  # fmt: skip
@@ -106,18 +110,15 @@ class Softmax:
         return found
 
     def _other(self, op: ir.Op) -> V:
-        """What a `where` puts in the place of scores, but for the factor.
-
-        A large number that is meant as infinite is replaced by a smaller one, which the factor does not make infinite.
-        """
+        """What a `where` puts in the place of scores, but for the factor, which makes no finite number infinite."""
         t, side = self.t, running.kept(op)
         value = running.scalar(op.operands[3 - (side or 1)])
         assert value is not None
-        x = self._everywhere(value)
-        size, most = t.intrinsic("fabs", x), t.const(LARGE, "float")
-        huge = t.bin("and", t.cmp("ogt", size, most), t.cmp("olt", size, t.const(inf, "float")))
-        x = t.select(huge, t.intrinsic("copysign", most, x), x)
-        return t.bin("fdiv", x, self.factor)
+        x, infinite = self._everywhere(value), t.const(inf, "float")
+        found = t.bin("fdiv", x, self.factor)
+        finite = t.cmp("olt", t.intrinsic("fabs", x), infinite)
+        beyond = t.bin("and", finite, t.cmp("oeq", t.intrinsic("fabs", found), infinite))
+        return t.select(beyond, t.intrinsic("copysign", t.const(MOST, "float"), x), found)
 
     def _trust(self, scores: list[V]) -> tuple[list[V], V]:
         """The weights of a block of keys by the maximum before it, and whether these are too large for that.
@@ -148,8 +149,9 @@ class Softmax:
 
     def _soften(self, scores: list[V], first: bool) -> list[V]:
         """The weights of a block of keys, and the running maximum and sum with it."""
-        t, by = self.t, self.power
+        t, by, zero = self.t, self.power, self.t.const(0.0, "float")
         weights = list(scores)
+        fuses = bool(self.forms) and self.lazy
         for row in range(2):
             mine = _of(row, scores)
             top = self._joined([scores[k] for k in mine], self._larger)
@@ -162,25 +164,32 @@ class Softmax:
                     grown = t.bin("fmul", t.bin("fsub", top, before), by)
                     top = t.select(t.cmp("ole", grown, t.const(SLACK, "float")), before, top)
             none = t.cmp("oeq", top, t.const(-inf, "float"))
-            shift = t.select(none, t.const(0.0, "float"), top)
-            less = t.fneg(t.bin("fmul", shift, by))
+            shift = t.select(none, zero, top)
+            lowered, less = shift, zero
+            if fuses:
+                less = t.fneg(t.bin("fmul", shift, by))
+                small = t.cmp("olt", t.intrinsic("fabs", less), t.const(FUSED, "float"))
+                lowered, less = t.select(small, zero, shift), t.select(small, less, zero)
             for k in mine:
-                # The maximum times a number may be infinite if others than products and infinities are in the scores.
-                x = t.fma(scores[k], by, less) if self.forms else t.bin("fmul", t.bin("fsub", scores[k], shift), by)
-                weights[k] = self._power(x)
+                x = t.bin("fsub", scores[k], lowered)
+                weights[k] = self._power(t.fma(x, by, less) if fuses else t.bin("fmul", x, by))
             total = self._joined([weights[k] for k in mine], self._sum)
+            if fuses:
+                # Without a maximum there is none to trust, nor where the exponents' error would be large.
+                known = t.bin("and", small, t.cmp("ogt", top, t.const(-inf, "float")))
+                less = t.select(known, less, t.const(nan, "float"))
             if not first:
                 fade = self._power(t.bin("fmul", t.bin("fsub", before, shift), by))
-                if self.forms:
+                if fuses:
                     # As what is added to scores was rounded, before and now.
                     moved = self._power(t.bin("fsub", less, t.get(self.less[row], "float")))
-                    fade = t.select(t.cmp("ogt", before, t.const(-inf, "float")), moved, fade)
+                    fade = t.select(t.cmp("ord", moved, moved), moved, fade)
                 t.set(self.fade[row], fade)
                 total = t.fma(t.get(self.total[row], "float"), fade, total)
             t.set(self.total[row], total)
             t.set(self.top[row], top)
-            # Without a maximum there is none to trust.
-            t.set(self.less[row], t.select(none, t.const(nan, "float"), less))
+            if fuses:
+                t.set(self.less[row], less)
         return weights
 
     def _power(self, x: V) -> V:

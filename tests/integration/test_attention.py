@@ -438,6 +438,44 @@ def test_large_scores(name: str, scale: float) -> None:
     assert np.abs(exact).max() < 1e-3
 
 
+def huge_scores(size: float, factor: float) -> list[np.ndarray]:
+    """Queries and keys whose scores, times a factor, are up to a size: equal, or far from each other."""
+    rng = np.random.default_rng(0)
+    q, k, v = tensors((1,), 70, 300, 32, 32)
+    q[..., 2:], k[..., 1] = 0, 1
+    q[..., 0] = (size / factor) ** 0.5 * rng.choice([-1, 0.5, 1], (1, 70))
+    k[..., 0] = (size / factor) ** 0.5 * rng.standard_normal((1, 300)).clip(-1, 1)
+    return [x.astype(BF16) for x in (q, k, v)]
+
+
+def padded_on_the_left(factor: float, known: bool) -> Attention:
+    """Some rows see no key of the first blocks; `known`: only the quotient of the sums is asked for."""
+
+    def attention(xp, q, k, v):
+        wide = np.float64 if q.dtype == np.float64 else np.float32
+        s = (q @ xp.swapaxes(k, -1, -2)).astype(wide) * wide(factor)
+        seen = xp.arange(k.shape[-2])[None, :] >= xp.arange(q.shape[-2])[:, None] % 4 * 60
+        s = xp.where(seen, s, np.finfo(np.float32).min.astype(wide))
+        e = xp.exp(s - xp.max(s, axis=-1, keepdims=True))
+        total = xp.sum(e, axis=-1, keepdims=True)
+        return (e / total if known else e / (1 + total)).astype(q.dtype) @ v
+
+    return attention
+
+
+#: Sizes of scores, and what products are multiplied by to be them.
+HUGE = [(1e8, 0.3), (1e10, 2.0), (1e31, 0.3), (3.3e38, 1.0), (4e37, 0.125)]
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("size", "factor"), HUGE)
+def test_huge_scores(size: float, factor: float, known: bool) -> None:
+    function, inputs = padded_on_the_left(factor, known), huge_scores(size, factor)
+    got = host(function(xp, *map(xp.asarray, inputs)))
+    want = function(np, *[x.astype(float) for x in inputs])
+    np.testing.assert_allclose(got, want, 0, 3e-2 * np.abs(want).max())
+
+
 @pytest.mark.parametrize("name", ["where", "added", "late", "kept"])
 def test_rows_without_keys(name: str) -> None:
     def attention(xp, q, k, v):

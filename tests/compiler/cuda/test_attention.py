@@ -16,11 +16,14 @@ from tests.compiler import planning
 from tests.compiler.cuda import gpu_emulator
 from tests.integration.test_attention import (
     BF16,
+    HUGE,
     NOT_ON_GPUS,
     SPELLINGS,
     Attention,
     heads_inside,
     heads_inside_joined,
+    huge_scores,
+    padded_on_the_left,
     tensors,
 )
 
@@ -96,6 +99,12 @@ def test_windows_of_memory() -> None:
     check(
         lambda xp, q, k, v: SPELLINGS["plain"](xp, q[:1, ::-2, 3:35], k[1:2, 7:, 32:0:-1], v[1:2, :-7, 1::2]), q, k, v
     )
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("size", "factor"), HUGE)
+def test_huge_scores(size: float, factor: float, known: bool) -> None:
+    check(padded_on_the_left(factor, known), *huge_scores(size, factor))
 
 
 @pytest.mark.parametrize("keys", [77, 200])
