@@ -59,6 +59,37 @@ class Branch:
             yield
 
 
+class While:
+    """A `while` under construction: `carried` in its first region, `values` in `body`; `results` after."""
+
+    __slots__ = ("_builder", "_op", "carried", "values", "results")
+
+    def __init__(self, builder: Builder, carried: tuple[Value, ...]) -> None:
+        self._builder = builder
+        self._op: Op | None = None
+        self.carried = carried
+        self.values: tuple[Value, ...] = ()
+        self.results: tuple[Value, ...] = ()
+
+    @contextmanager
+    def body(self) -> Iterator[None]:
+        """What runs while the condition holds; it ends with `yield_` of the next carried values."""
+        assert self._op is not None, "body comes after the with of the while"
+        with self._builder._region(self._op.regions[1]):
+            yield
+
+
+class Combine:
+    """The region of a reduction or a scan: it joins the scalars `left` and `right`; `results` after."""
+
+    __slots__ = ("left", "right", "results")
+
+    def __init__(self, left: tuple[Value, ...], right: tuple[Value, ...]) -> None:
+        self.left = left
+        self.right = right
+        self.results: tuple[Value, ...] = ()
+
+
 class Builder:
     """Appends ops to the innermost open block of a kernel.
 
@@ -174,12 +205,62 @@ class Builder:
     def cast(self, x: Value, dtype: str) -> Value:
         return x if x.type.dtype == dtype else self._emit("cast", (x,), Type(dtype, x.type.extents))
 
+    def bitcast(self, x: Value, dtype: str) -> Value:
+        return x if x.type.dtype == dtype else self._emit("bitcast", (x,), Type(dtype, x.type.extents))
+
     def broadcast(self, x: Value, dims: Sequence[int], extents: Sequence[int | str]) -> Value:
         """x as a tile of `extents`, where extent k of x is extent dims[k] of the tile."""
         extents = tuple(extents)
         if x.type.extents == extents:
             return x
         return self._emit("broadcast", (x,), Type(x.type.dtype, extents), {"dims": tuple(dims)})
+
+    def reshape(self, x: Value, extents: Sequence[int]) -> Value:
+        extents = tuple(extents)
+        return x if x.type.extents == extents else self._emit("reshape", (x,), Type(x.type.dtype, extents))
+
+    def trans(self, x: Value, perm: Sequence[int]) -> Value:
+        """Extent k of the result is x's extent perm[k]."""
+        type = Type(x.type.dtype, tuple([x.type.extents[k] for k in perm]))
+        return self._emit("trans", (x,), type, {"perm": tuple(perm)})
+
+    def join(self, a: Value, b: Value) -> Value:
+        return self._emit("join", (a, b), Type(a.type.dtype, (*a.type.extents, 2)))
+
+    def split(self, x: Value) -> tuple[Value, Value]:
+        """x[..., 0] and x[..., 1]."""
+        half = Type(x.type.dtype, x.type.extents[:-1])
+        op = Op("split", (x,), (half, half), None, (), self.line)
+        self._ops.append(op)
+        first, second = op.results
+        return first, second
+
+    def cat(self, a: Value, b: Value, dim: int) -> Value:
+        extents = list(a.type.extents)
+        extents[dim] *= 2
+        return self._emit("cat", (a, b), Type(a.type.dtype, tuple(extents)), {"dim": dim})
+
+    def gather(self, x: Value, index: Value, dim: int) -> Value:
+        return self._emit("gather", (x, index), Type(x.type.dtype, index.type.extents), {"dim": dim})
+
+    def flip(self, x: Value, dim: int) -> Value:
+        return self._emit("flip", (x,), x.type, {"dim": dim})
+
+    def sort(self, x: Value, dim: int, descending: bool = False) -> Value:
+        return self._emit("sort", (x,), x.type, {"dim": dim, "descending": descending})
+
+    def histogram(self, x: Value, bins: int, mask: Value | None = None) -> Value:
+        return self._emit("histogram", (x,) if mask is None else (x, mask), Type("i32", (bins,)))
+
+    def hint(
+        self,
+        x: Value,
+        multiple: Sequence[int] | None = None,
+        contiguous: Sequence[int] | None = None,
+        constancy: Sequence[int] | None = None,
+    ) -> Value:
+        given = {"multiple": multiple, "contiguous": contiguous, "constancy": constancy}
+        return self._emit("hint", (x,), x.type, {k: tuple(v) for k, v in given.items() if v is not None})
 
     # -- memory -------------------------------------------------------------------------------------------------------
     def load_view(
@@ -205,20 +286,70 @@ class Builder:
         else:
             self._effect("store_view", (value, ptr, offset, *strides, *bounds), {"bounded": True})
 
-    def load_ptr(self, ptr: Value, index: Value, mask: Value | None = None, other: Any = None) -> Value:
+    def load_ptr(
+        self,
+        ptr: Value,
+        index: Value,
+        mask: Value | None = None,
+        other: Any = None,
+        cache: str | None = None,
+        evict: str | None = None,
+        volatile: bool = False,
+    ) -> Value:
         type = Type(ptr.type.dtype, index.type.extents)
+        attrs = _given(cache=cache, evict=evict, volatile=volatile or None)
         if mask is None:
-            return self._emit("load_ptr", (ptr, index), type)
-        return self._emit("load_ptr", (ptr, index, mask), type, {"other": constant(other or 0, type.dtype)})
+            return self._emit("load_ptr", (ptr, index), type, attrs)
+        attrs["other"] = constant(other or 0, type.dtype)
+        return self._emit("load_ptr", (ptr, index, mask), type, attrs)
 
     def store_ptr(
-        self, value: Value, ptr: Value, index: Value, mask: Value | None = None, combine: str | None = None
+        self,
+        value: Value,
+        ptr: Value,
+        index: Value,
+        mask: Value | None = None,
+        combine: str | None = None,
+        cache: str | None = None,
+        evict: str | None = None,
     ) -> None:
         operands = (value, ptr, index) if mask is None else (value, ptr, index, mask)
-        self._effect("store_ptr", operands, None if combine is None else {"combine": combine})
+        self._effect("store_ptr", operands, _given(combine=combine, cache=cache, evict=evict))
 
-    def check(self, ok: Value, message: str) -> None:
-        self._effect("check", (ok,), {"message": message})
+    def atomic(
+        self,
+        kind: str,
+        ptr: Value,
+        index: Value,
+        value: Value,
+        mask: Value | None = None,
+        compare: Value | None = None,
+        order: str = "acq_rel",
+        scope: str = "gpu",
+    ) -> Value:
+        """What ptr[index] was before it was joined with `value`; with kind "cas", replaced where it was `compare`."""
+        operands = (value, ptr, index) if compare is None else (compare, value, ptr, index)
+        attrs = {"kind": kind, "order": order, "scope": scope, "masked": mask is not None}
+        return self._emit("atomic", operands if mask is None else (*operands, mask), value.type, attrs)
+
+    def int_to_ptr(self, address: Value, dtype: str) -> Value:
+        return self._emit("int_to_ptr", (address,), Type(dtype, pointer=True))
+
+    def ptr_to_int(self, ptr: Value) -> Value:
+        return self._emit("ptr_to_int", (ptr,), I64)
+
+    # -- what only shows ----------------------------------------------------------------------------------------------
+    def check(self, ok: Value, message: str, mask: Value | None = None) -> None:
+        self._effect("check", (ok,) if mask is None else (ok, mask), {"message": message})
+
+    def assume(self, ok: Value) -> None:
+        self._effect("assume", (ok,))
+
+    def print(self, values: Sequence[Value], prefix: str = "", hex: bool = False) -> None:
+        self._effect("print", tuple(values), {"prefix": prefix, "hex": hex})
+
+    def barrier(self) -> None:
+        self._effect("barrier", ())
 
     # -- across lanes -------------------------------------------------------------------------------------------------
     def reduce(self, x: Value, kind: str, dims: Sequence[int]) -> Value:
@@ -228,20 +359,59 @@ class Builder:
         """The `index` of the winner among x's lanes along `dims`."""
         return self._emit("argreduce", (x, index), Type("i64", without(x.type.extents, dims)), _across(kind, dims))
 
-    def scan(self, x: Value, kind: str, dim: int, carry: Value | None = None, across: bool = False) -> Value:
+    def scan(
+        self,
+        x: Value,
+        kind: str,
+        dim: int,
+        carry: Value | None = None,
+        across: bool = False,
+        reverse: bool = False,
+    ) -> Value:
         operands = (x,) if carry is None else (x, carry)
-        attrs = {"kind": kind, "dim": dim} | ({"across": True} if across else {})
+        attrs = {"kind": kind, "dim": dim, **_given(across=across or None, reverse=reverse or None)}
         return self._emit("scan", operands, x.type, attrs)
 
+    @contextmanager
+    def reduce_by(self, xs: Sequence[Value], dim: int) -> Iterator[Combine]:
+        """Reduce tiles of equal extents together; the region ends with `yield_` of the joined scalars."""
+        types = [Type(x.type.dtype, without(x.type.extents, (dim,))) for x in xs]
+        with self._combine("reduce_by", xs, types, {"dims": (dim,)}) as combine:
+            yield combine
+
+    @contextmanager
+    def scan_by(self, xs: Sequence[Value], dim: int, reverse: bool = False) -> Iterator[Combine]:
+        """Inclusive scans of tiles of equal extents together, by a region as `reduce_by`'s."""
+        with self._combine("scan_by", xs, [x.type for x in xs], {"dim": dim, "reverse": reverse}) as combine:
+            yield combine
+
+    @contextmanager
+    def _combine(
+        self, name: str, xs: Sequence[Value], types: Sequence[Type], attrs: dict[str, Any]
+    ) -> Iterator[Combine]:
+        block = Block(tuple([Value(Type(x.type.dtype)) for x in (*xs, *xs)]))
+        combine = Combine(block.args[: len(xs)], block.args[len(xs) :])
+        with self._region(block):
+            yield combine
+        op = Op(name, tuple(xs), tuple(types), attrs, (block,), self.line)
+        self._ops.append(op)
+        combine.results = op.results
+
     def dot(
-        self, a: Value, b: Value, acc: Value | None = None, dtype: str | None = None, precision: str | None = None
+        self,
+        a: Value,
+        b: Value,
+        acc: Value | None = None,
+        dtype: str | None = None,
+        precision: str | None = None,
+        max_num_imprecise: int | None = None,
     ) -> Value:
         """a @ b, plus acc; the result has acc's dtype, else `dtype`, else a's.
 
         A `precision` of "tf32" allows a target to multiply floats of 32 bits with mantissas of 10 bits.
         """
-        type = Type(acc.type.dtype if acc else dtype or a.type.dtype, (a.type.extents[0], b.type.extents[1]))
-        attrs = {"precision": precision} if precision else None
+        type = Type(acc.type.dtype if acc else dtype or a.type.dtype, (*a.type.extents[:-1], b.type.extents[-1]))
+        attrs = _given(precision=precision, max_num_imprecise=max_num_imprecise)
         return self._emit("dot", (a, b) if acc is None else (a, b, acc), type, attrs)
 
     # -- regions ------------------------------------------------------------------------------------------------------
@@ -259,15 +429,30 @@ class Builder:
             self._ops, self._consts = ops, consts
 
     @contextmanager
-    def for_(self, lower: Value, upper: Value, step: Value, inits: Sequence[Value] = ()) -> Iterator[Loop]:
+    def for_(
+        self, lower: Value, upper: Value, step: Value, inits: Sequence[Value] = (), **hints: int | bool
+    ) -> Iterator[Loop]:
         """A loop over [lower, upper); its body ends with `yield_` of the next carried values."""
-        block = Block((Value(I64), *[Value(v.type) for v in inits]))
+        block = Block((Value(lower.type), *[Value(v.type) for v in inits]))
         loop = Loop(block.args[0], block.args[1:])
         with self._region(block):
             yield loop
-        op = Op("for", (lower, upper, step, *inits), tuple([v.type for v in inits]), None, (block,), self.line)
+        op = Op("for", (lower, upper, step, *inits), tuple([v.type for v in inits]), hints, (block,), self.line)
         self._ops.append(op)
         loop.results = op.results
+
+    @contextmanager
+    def while_(self, inits: Sequence[Value]) -> Iterator[While]:
+        """A loop whose first region ends with `yield_` of its condition and values; `While.body` follows it."""
+        first = Block(tuple([Value(v.type) for v in inits]))
+        loop = While(self, first.args)
+        with self._region(first):
+            yield loop
+        types = tuple([v.type for v in first.ops[-1].operands[1:]])
+        second = Block(tuple([Value(t) for t in types]))
+        loop._op = Op("while", tuple(inits), types, None, (first, second), self.line)
+        loop.values, loop.results = second.args, loop._op.results
+        self._ops.append(loop._op)
 
     @contextmanager
     def if_(self, condition: Value) -> Iterator[Branch]:
@@ -289,6 +474,10 @@ class Builder:
 
 def without(extents: Extents, dims: Sequence[int]) -> Extents:
     return tuple([e for k, e in enumerate(extents) if k not in dims])
+
+
+def _given(**attrs: Any) -> dict[str, Any]:
+    return {key: value for key, value in attrs.items() if value is not None}
 
 
 def _across(kind: str, dims: Sequence[int]) -> dict[str, Any]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from . import dtypes, ops, printer
+from . import dtypes, ops, printer, tiles
 from .ir import Block, Kernel, Op, Value
 
 _BYTE = np.dtype(np.uint8)
+_MOVEMENTS = frozenset(("reshape", "trans", "join", "split", "cat", "gather", "flip", "sort", "histogram"))
+_JOINS = {"add": "add", "max": "maximum", "min": "minimum", "and": "bitwise_and", "or": "bitwise_or",
+          "xor": "bitwise_xor"}  # fmt: skip
 
 
 class OutOfBounds(IndexError):
@@ -37,7 +41,7 @@ def run(kernel: Kernel, args: Sequence[Any]) -> list[str]:
     Raises
     ------
     OutOfBounds
-        If an access that is not masked lies outside its array.
+        If an access that is not masked lies outside its array, or what a number points to outside all arrays.
     """
     if len(args) != len(kernel.params):
         raise TypeError(f"kernel @{kernel.name} takes {len(kernel.params)} arguments, not {len(args)}")
@@ -99,12 +103,22 @@ class _Program:
             if op.name == "yield":
                 return operands
             for value, array in zip(op.results, self.op(op, operands), strict=True):
+                if value.type.pointer:
+                    self.values[value] = array
+                    continue
                 shape, dtype = self.shape(value.type.extents), dtypes.NUMPY[value.type.dtype]
                 if array.shape != shape or array.dtype != dtype:
                     line, text = printer.locate(self.kernel, op)
                     raise TypeError(f"line {line}: {text}: gave {array.dtype}{list(array.shape)}")
                 self.values[value] = array
         return ()
+
+    def joined(self, region: Block, left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """What a region that joins scalars yields, on all elements of arrays at once."""
+        self.values.update(zip(region.args, (*left, *right), strict=True))
+        for op in region.ops[:-1]:
+            self.values[op.result] = self.value(op, [self.values[v] for v in op.operands])
+        return [np.broadcast_to(self.values[v], left[0].shape) for v in region.ops[-1].operands]
 
     def shape(self, extents: tuple[int | str, ...]) -> tuple[int, ...]:
         return tuple([self.extents[e] if isinstance(e, str) else e for e in extents])
@@ -113,6 +127,24 @@ class _Program:
         match op.name:
             case "for":
                 return self.loop(op, x)
+            case "while":
+                return self.while_(op, x)
+            case "reduce_by":
+                return tiles.reduce_by(partial(self.joined, op.regions[0]), x, op.attrs["dims"][0])
+            case "scan_by":
+                return tiles.scan_by(partial(self.joined, op.regions[0]), x, op.attrs["dim"], op.attrs["reverse"])
+            case "atomic":
+                return (self.atomic(op, x),)
+            case "gather" if np.any((x[1] < 0) | (x[1] >= x[0].shape[op.attrs["dim"]])):
+                self.outside(op, "an index of a gather")
+            case name if name in _MOVEMENTS:
+                return tiles.move(name, op.attrs, self.shape(op.results[0].type.extents), x)
+            case "assume" | "barrier":
+                pass
+            case "print":
+                program = (*self.program[::-1], 0, 0, 0)[:3]
+                for line in tiles.lines(op.attrs["prefix"], op.attrs["hex"], program, x):
+                    print(line, flush=True)
             case "if":
                 return self.block(op.regions[0 if x[0] else 1])
             case "store_view":
@@ -122,7 +154,7 @@ class _Program:
                 inside = x[3] if len(x) > 3 else np.ones(x[2].shape, np.bool_)
                 self.store(op, x[0], x[1], x[2], inside)
             case "check":
-                if not x[0].all():
+                if not (x[0] if len(x) == 1 else x[0] | ~x[1]).all():
                     self.failed[op.attrs["message"]] = None
             case _:
                 return (self.value(op, x),)
@@ -144,6 +176,14 @@ class _Program:
                 return np.arange(*self.shape(type.extents), dtype=dtype)
             case "cast":
                 return np.asarray(dtypes.cast_array(x[0], dtype))
+            case "bitcast":
+                return x[0].view(dtype)
+            case "hint":
+                return x[0]
+            case "ptr_to_int":
+                return np.array(self.address(op.operands[0]), dtype)
+            case "int_to_ptr":
+                return x[0]
             case "broadcast":
                 shape = self.shape(type.extents)
                 own = [n if k in op.attrs["dims"] else 1 for k, n in enumerate(shape)]
@@ -169,14 +209,25 @@ class _Program:
 
     def loop(self, op: Op, x: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         lower, upper, step = (int(v) for v in x[:3])
-        if step <= 0:
+        made = op.operands[2].op
+        if step == 0 or (step < 0 and (made is None or made.name != "const")):
             raise ValueError(f"a loop of kernel @{self.kernel.name} has step {step}")
         (body,) = op.regions
         carried = x[3:]
         for index in range(lower, upper, step):
-            self.values.update(zip(body.args, (np.array(index, np.int64), *carried), strict=True))
+            self.values.update(zip(body.args, (np.array(index, x[0].dtype), *carried), strict=True))
             carried = self.block(body)
         return carried
+
+    def while_(self, op: Op, x: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        first, second = op.regions
+        while True:
+            self.values.update(zip(first.args, x, strict=True))
+            going, *values = self.block(first)
+            if not going:
+                return values
+            self.values.update(zip(second.args, values, strict=True))
+            x = self.block(second)
 
     # -- memory -------------------------------------------------------------------------------------------------------
     def window(self, op: Op, x: Sequence[np.ndarray], shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -193,19 +244,82 @@ class _Program:
     def load(self, op: Op, buffer: np.ndarray, index: np.ndarray, inside: np.ndarray) -> np.ndarray:
         dtype = dtypes.NUMPY[op.result.type.dtype]
         result = np.full(index.shape, op.attrs.get("other", 0), dtype)
-        result[inside] = buffer[self.checked(op, op.operands[0], buffer, index[inside])].astype(dtype)
+        result[inside] = self.read(op, op.operands[0], buffer, index[inside]).astype(dtype)
         return result
 
     def store(self, op: Op, value: np.ndarray, buffer: np.ndarray, index: np.ndarray, inside: np.ndarray) -> None:
-        where = self.checked(op, op.operands[1], buffer, index[inside])
         if "combine" in op.attrs:
+            where = self.checked(op, op.operands[1], buffer, index[inside])
             join = np.add if op.attrs["combine"] == "add" else np.maximum
             join.at(buffer, where, value[inside].astype(buffer.dtype))
         else:
-            buffer[where] = value[inside]
+            self.write(op, op.operands[1], buffer, index[inside], value[inside])
+
+    def atomic(self, op: Op, x: Sequence[np.ndarray]) -> np.ndarray:
+        """Lane after lane."""
+        kind, dtype = op.attrs["kind"], dtypes.NUMPY[op.result.type.dtype]
+        at = 2 if kind == "cas" else 1
+        pointer, buffer, index = op.operands[at], x[at], x[at + 1]
+        inside = x[at + 2] if len(x) > at + 2 else np.ones(index.shape, np.bool_)
+        result = np.zeros(index.shape, dtype)
+        for lane in np.argwhere(inside):
+            lane = tuple(lane)
+            place = np.reshape(index[lane], 1)
+            old = self.read(op, pointer, buffer, place).astype(dtype)
+            new = x[at - 1][lane].reshape(1)
+            if kind == "cas":
+                new = new if old.tobytes() == x[0][lane].tobytes() else old
+            elif kind != "xchg":
+                new = ops.interpret(_JOINS[kind], old, new)
+            self.write(op, pointer, buffer, place, new)
+            result[lane] = old[0]
+        return result
+
+    # -- memory, by indices of one dimension --------------------------------------------------------------------------
+    def read(self, op: Op, pointer: Value, buffer: np.ndarray, index: np.ndarray) -> np.ndarray:
+        if pointer.op is None:
+            return buffer[self.checked(op, pointer, buffer, index)]
+        dtype = _held(pointer)
+        result = np.empty(index.shape, dtype)
+        for memory, at, lanes in self.places(op, int(buffer), index, dtype.itemsize):
+            result[lanes] = np.ascontiguousarray(memory[at]).view(dtype)[:, 0]
+        return result
+
+    def write(self, op: Op, pointer: Value, buffer: np.ndarray, index: np.ndarray, value: np.ndarray) -> None:
+        if pointer.op is None:
+            buffer[self.checked(op, pointer, buffer, index)] = value
+            return
+        dtype = _held(pointer)
+        for memory, at, lanes in self.places(op, int(buffer), index, dtype.itemsize):
+            memory[at] = value[lanes].astype(dtype).reshape(-1, 1).view(_BYTE)
+
+    def places(
+        self, op: Op, address: int, index: np.ndarray, size: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Which bytes of which buffer each lane's element is."""
+        where = address + index.astype(np.int64) * size
+        left = np.ones(where.shape, np.bool_)
+        for p in self.kernel.params:
+            if p.type.pointer:
+                memory = self.values[p].view(_BYTE)
+                offset = where - memory.ctypes.data
+                lanes = left & (offset >= 0) & (offset + size <= memory.size)
+                left &= ~lanes
+                if lanes.any():
+                    yield memory, offset[lanes, None] + np.arange(size), lanes
+        if left.any():
+            self.outside(op, f"address {where[left][0]:#x}")
+
+    def address(self, pointer: Value) -> int:
+        buffer = self.values[pointer]
+        if pointer.op is not None:
+            return int(buffer)
+        return buffer.ctypes.data + self.origins.get(pointer, 0) * buffer.itemsize
 
     def scan(self, op: Op, x: Sequence[np.ndarray]) -> np.ndarray:
         dim = op.attrs["dim"]
+        if op.attrs.get("reverse"):
+            return np.flip(_scan(op.attrs["kind"], [np.flip(x[0], dim), *x[1:]], dim), dim)
         if not op.attrs.get("across"):
             return _scan(op.attrs["kind"], x, dim)
         extent = op.result.type.extents[dim]
@@ -222,9 +336,17 @@ class _Program:
         index = index + self.origins.get(pointer, 0)
         outside = index[(index < 0) | (index >= len(buffer))]
         if outside.size:
-            line, text = printer.locate(self.kernel, op)
-            raise OutOfBounds(f"line {line}: {text}: element {outside[0]} of {len(buffer)}, program {self.program}")
+            self.outside(op, f"element {outside[0]} of {len(buffer)}")
         return index
+
+    def outside(self, op: Op, what: str) -> NoReturn:
+        line, text = printer.locate(self.kernel, op)
+        raise OutOfBounds(f"line {line}: {text}: {what}, program {self.program}")
+
+
+def _held(pointer: Value) -> np.dtype:
+    """The dtype of a pointer's elements in memory."""
+    return _BYTE if pointer.type.dtype == "bool" else dtypes.NUMPY[pointer.type.dtype]
 
 
 def _reduce(kind: str, x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:

@@ -127,29 +127,64 @@ class Kernel:
 #: dim_extent  -                                    dim               i64: positions in this program's tile
 #: iota        -                                    -                 i64[extent]: 0, 1, ... (one extent)
 #: cast        x                                    -                 x's extents, another dtype
+#: bitcast     x                                    -                 the same bits as another dtype of equal size
 #: broadcast   x                                    dims              result extent dims[k] is x's extent k
-#: load_view   ptr, offset, one stride an extent,   bounded, other    tile: element (t0, ...) is
-#:             then one bound an extent                               ptr[offset + sum(t_k * stride_k)] where
+#: load_view   ptr, offset, one stride an extent,   bounded, other,   tile: element (t0, ...) is
+#:             then one bound an extent             cache, evict      ptr[offset + sum(t_k * stride_k)] where
 #:             if `bounded`                                           t_k < bound_k, else `other`
-#: store_view  value, ptr, offset, strides,         bounded           - (effect)
-#:             then bounds if `bounded`
-#: load_ptr    ptr, index[, mask]                   other             tile: ptr[index], `other` where mask is False
-#: store_ptr   value, ptr, index[, mask]            combine           - (effect): later lanes win; or "add", "maximum"
-#: check       ok                                   message           - (effect): records message if any lane is False
+#: store_view  value, ptr, offset, strides,         bounded, cache,   - (effect)
+#:             then bounds if `bounded`             evict
+#: load_ptr    ptr, index (i32, i64)[, mask]        other, cache,     tile: ptr[index], `other` where mask is False
+#:                                                  evict, volatile
+#: store_ptr   value, ptr, index[, mask]            combine, cache,   - (effect): later lanes win; or "add", "maximum"
+#:                                                  evict
+#: atomic      value, ptr, index[, mask]; with      kind, order,      what was there before (effect); kind is "add",
+#:             kind "cas": compare, value, ptr...   scope, masked     "max", "min", "and", "or", "xor", "xchg", "cas"
+#: int_to_ptr  x (i64)                              -                 the pointer to address x
+#: ptr_to_int  ptr                                  -                 i64: address of element 0
+#: check       ok[, mask]                           message           - (effect): records message if any lane is False
+#: assume      ok                                   -                 - (effect without code): every lane is True
+#: hint        x (integers)                         multiple,         x; an entry an extent, or one for a scalar: the
+#:                                                  contiguous,       first of `contiguous` values in a row is a
+#:                                                  constancy         multiple of `multiple`; `constancy` are equal
+#: print       values...                            prefix, hex       - (effect): a line an element
+#: barrier     -                                    -                 - (effect): accesses are not moved across it
+#: reshape     x                                    -                 x's elements in row-major order, other extents
+#: trans       x                                    perm              result extent k is x's extent perm[k]
+#: join        a, b                                 -                 a and b along a new last extent of 2
+#: split       x                                    -                 two results: x[..., 0] and x[..., 1]
+#: cat         a, b                                 dim               b after a along dim
+#: gather      x, index (integers)                  dim               index's extents: x at index along dim
+#: flip        x                                    dim               x backwards along dim
+#: sort        x                                    dim, descending   x sorted along dim, NaNs as the largest
+#: histogram   x (integers)[, mask]                 -                 i32[bins]: counts of 0 up to bins - 1
 #: reduce      x                                    kind, dims        x without `dims`; kind is a reduction of the table
 #: argreduce   x, index (i64)                       kind, dims        i64: index of the winner; kind "argmax", "argmin";
 #:                                                                    NaN wins, then the lowest index
+#: reduce_by   x0, x1, ... of equal extents         dims (one)        each without the dim; the region takes scalars
+#:                                                                    (a0, a1, ..., b0, b1, ...) and yields a joined
+#:                                                                    with b; it is associative and commutative
 #: scan        x[, carry]                           kind, dim,        inclusive scan along dim, from carry on; kind is a
-#:                                                  across            scan of the table.  With `across`, along a blocked
+#:                                                  across, reverse   scan of the table.  With `across`, along a blocked
 #:                                                                    dim, it goes on from where the program before it
-#:                                                                    on that grid axis ended
-#: dot         a (M,K), b (K,N)[, acc (M,N)]        precision         tile (M, N); precision "tf32", if given, allows to
-#:                                                                    multiply f32 with mantissas of 10 bits
-#: for         lower, upper, step, inits...         -                 results; region args (index, carried...)
+#:                                                                    on that grid axis ended; `reverse` from the end
+#: scan_by     x0, x1, ... of equal extents         dim, reverse      inclusive scans by a region as reduce_by's; a is
+#:                                                                    what comes earlier in the scan's direction
+#: dot         a (M,K), b (K,N)[, acc (M,N)]        precision,        tile (M, N); precision "tf32", if given, allows to
+#:             or all with one more first extent    max_num_imprecise multiply f32 with mantissas of 10 bits, "tf32x3"
+#:                                                                    in three such products; "ieee" forbids both
+#: for         lower, upper, step, inits...         hints             results; region args (index, carried...); index
+#:                                                                    i64 or i32, a constant step may be negative
+#: while       inits...                             -                 results; region (carried...) yields (condition,
+#:                                                                    values...), region (values...) the next carried;
+#:                                                                    the values at which the condition fails result
 #: if          condition                            -                 results; two regions
 #: yield       values...                            -                 -
 STRUCTURAL = frozenset((
-    "const", "program_id", "dim_start", "dim_extent", "iota", "cast", "broadcast", "load_view", "store_view",
-    "load_ptr", "store_ptr", "check", "reduce", "argreduce", "scan", "dot", "for", "if", "yield",
+    "const", "program_id", "dim_start", "dim_extent", "iota", "cast", "bitcast", "broadcast", "load_view", "store_view",
+    "load_ptr", "store_ptr", "atomic", "int_to_ptr", "ptr_to_int", "check", "assume", "hint", "print", "barrier",
+    "reshape", "trans", "join", "split", "cat", "gather", "flip", "sort", "histogram", "reduce", "argreduce",
+    "reduce_by", "scan", "scan_by", "dot", "for", "while", "if", "yield",
 ))  # fmt: skip
-EFFECTS = frozenset(("store_view", "store_ptr", "check"))
+#: An atomic has a result beside its effect.
+EFFECTS = frozenset(("store_view", "store_ptr", "atomic", "check", "assume", "print", "barrier"))

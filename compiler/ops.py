@@ -7,9 +7,11 @@ what compiled code must give, to within the row's `ulp`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from fractions import Fraction
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -240,7 +242,7 @@ _function("complex", 2, "Complex number from its real and imaginary parts.", _co
 _function("cast", 1, "Conversion to another dtype; see `dtypes.cast_array`.", dtypes.cast_array)
 
 
-def _draw(
+def _typed(
     name: str,
     doc: str,
     function: Callable[..., Any],
@@ -253,29 +255,95 @@ def _draw(
 
 #: index, block, nonce, key: see `draws`.
 _AT = ("u64",) * 4
-_draw("philox32", "32 random bits.", draws.philox32, 40, (_AT, "u32"))
-_draw("philox64", "64 random bits.", draws.philox64, 40, (_AT, "u64"))
-_draw("bounded32", "A random integer below a bound of at most 2**32.", draws.bounded32, 50, ((*_AT, "u64"), "u32"))
-_draw("bounded64", "A random integer below a bound.", draws.bounded64, 60, ((*_AT, "u64"), "u64"))
-_draw("gamma", "Gamma deviate of shape 1/3 or more.", draws.gamma, 200, ((*_AT, "f32"), "f32"), ((*_AT, "f64"), "f64"))
-_draw("poisson", "Poisson deviate, a whole number.", draws.poisson, 300, ((*_AT, "f64"), "f64"))
-_draw(
+_typed("philox32", "32 random bits.", draws.philox32, 40, (_AT, "u32"))
+_typed("philox64", "64 random bits.", draws.philox64, 40, (_AT, "u64"))
+_typed("bounded32", "A random integer below a bound of at most 2**32.", draws.bounded32, 50, ((*_AT, "u64"), "u32"))
+_typed("bounded64", "A random integer below a bound.", draws.bounded64, 60, ((*_AT, "u64"), "u64"))
+_typed("gamma", "Gamma deviate of shape 1/3 or more.", draws.gamma, 200, ((*_AT, "f32"), "f32"), ((*_AT, "f64"), "f64"))
+_typed("poisson", "Poisson deviate, a whole number.", draws.poisson, 300, ((*_AT, "f64"), "f64"))
+_typed(
     "binomial", "Binomial deviate, a whole number, for p up to 1/2.", draws.binomial, 400, ((*_AT, "f64", "f64"), "f64")
 )
-_draw(
+_typed(
     "hypergeometric", "Good ones in a sample of good and bad.", draws.hypergeometric, 500,
     ((*_AT, "f64", "f64", "f64"), "f64"),
 )  # fmt: skip
-_draw("zipf", "Zipf deviate, a whole number.", draws.zipf, 400, ((*_AT, "f64"), "f64"))
-_draw("vonmises", "Von Mises deviate around 0.", draws.vonmises, 300, ((*_AT, "f64"), "f64"))
-_draw(
+_typed("zipf", "Zipf deviate, a whole number.", draws.zipf, 400, ((*_AT, "f64"), "f64"))
+_typed("vonmises", "Von Mises deviate around 0.", draws.vonmises, 300, ((*_AT, "f64"), "f64"))
+_typed(
     "fraction", "Random bits as a number in [0, 1); of a signed type, from -1/2 to 1/2 but not 0.", draws.fraction, 4,
     (("u32",), "f32"), (("u64",), "f64"), (("i32",), "f32"), (("i64",), "f64"),
 )  # fmt: skip
-_draw(
+_typed(
     "normal_tail", "Normal deviate of x's sign with upper tail abs(x), from 2**-65 up to 1/2.", draws.normal_tail, 45,
     (("f32",), "f32"), (("f64",), "f64"), ulp=(4, 4),
 )  # fmt: skip
+
+
+# -- what the block language has beside NumPy -------------------------------------------------------------------------
+def _trunc_divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    quotient = np.floor_divide(x, y)
+    inexact = (np.multiply(quotient, y) != x) & (y != 0) & ((x < 0) != (y < 0))
+    return quotient + inexact.astype(x.dtype)
+
+
+def _umulhi(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    bits = 4 * x.dtype.itemsize
+    unsigned = np.dtype(f"u{x.dtype.itemsize}")
+    a, b = x.view(unsigned), y.view(unsigned)
+    low = unsigned.type(2**bits - 1)
+    middle = (a >> bits) * (b & low) + ((a & low) * (b & low) >> bits)
+    other = (a & low) * (b >> bits) + (middle & low)
+    return ((a >> bits) * (b >> bits) + (middle >> bits) + (other >> bits)).view(x.dtype)
+
+
+def _fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    if x.dtype == FLOAT64:
+        return np.asarray(_fma64(x, y, z), FLOAT64)
+    # The product is exact in f64; a sum rounded to odd is rounded once more without harm.
+    product, addend = x.astype(FLOAT64) * y.astype(FLOAT64), z.astype(FLOAT64)
+    total = np.asarray(product + addend)
+    back = total - product
+    error = (product - (total - back)) + (addend - back)
+    odd = np.nextafter(total, np.copysign(np.inf, error))
+    even = (total.view(INT64) & 1) == 0
+    exact = np.where(even & (error != 0) & np.isfinite(error), odd, total)
+    return exact.astype(NUMPY["f32"]).astype(x.dtype)
+
+
+@partial(np.vectorize, otypes=[float])
+def _fma64(x: float, y: float, z: float) -> float:
+    rounded = x * y + z
+    if not all(map(math.isfinite, (x, y, z))):
+        return rounded
+    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    try:
+        return float(exact) if exact else rounded
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+def _rsqrt(x: np.ndarray) -> np.ndarray:
+    wide = x.astype(NUMPY["f32"]) if x.dtype in _NARROW else x
+    return (1 / np.sqrt(wide)).astype(x.dtype)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.vectorize(math.erf, otypes=[float])(x).astype(x.dtype)
+
+
+_REALS = ("f16", "bf16", "f8e4m3", "f8e5m2", "f32", "f64")
+_typed(
+    "trunc_divide", "Quotient of integers rounded towards zero; divided by zero, 0.", _trunc_divide, 10,
+    *(((d, d), d) for d in sorted(dtypes.INTEGER)),
+)  # fmt: skip
+_typed(
+    "umulhi", "Upper half of the product of the bits as unsigned numbers.", _umulhi, 2,
+    *(((d, d), d) for d in ("i32", "u32", "i64", "u64")),
+)  # fmt: skip
+_typed("fma", "x * y + z, rounded once.", _fma, 1, *(((d,) * 3, d) for d in _REALS))
+_typed("rsqrt", "One divided by the square root.", _rsqrt, 8, *(((d,), d) for d in _REALS), ulp=(2, 2))
+_typed("erf", "Error function.", _erf, 20, *(((d,), d) for d in _REALS), ulp=(4, 4))
 
 
 def _signed_zero(dtype: str) -> Any:

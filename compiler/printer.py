@@ -85,11 +85,14 @@ class _Writer:
                 self.regions(op, line, indent)
             elif not results:
                 lines.append(indent + line)
-            else:
+            elif len(results) == 1:
                 value = results[0]
                 name = names[value] = f"%{self.count}"
                 self.count += 1
                 lines.append(f"{indent}{name} = {line} : {_type_text(value.type)}")
+            else:
+                types = ", ".join([_type_text(v.type) for v in results])
+                lines.append(f"{indent}{self.define(results)} = {line} : {types}")
 
     def regions(self, op: Op, line: str, indent: str) -> None:
         line = f"{indent}{self.define(op.results)} = {line}" if op.results else indent + line

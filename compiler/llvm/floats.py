@@ -112,6 +112,8 @@ FLOAT.update({
     "square": lambda m, a: a * a,
     "reciprocal": lambda m, a: 1 / a,
     "sqrt": lambda m, a: a.call("sqrt"),
+    "rsqrt": lambda m, a: 1 / a.call("sqrt"),
+    "fma": lambda m, a, b, c: a.fma(b, c),
     "floor": lambda m, a: a.call("floor"),
     "ceil": lambda m, a: a.call("ceil"),
     "trunc": lambda m, a: a.call("trunc"),
@@ -209,7 +211,7 @@ def _from_library(name: str) -> Emitter:
 
 for _name in (
     "expm1", "log1p", "log10", "tan", "sinh", "cosh", "cbrt",
-    "arcsin", "arccos", "arctan", "arctan2", "arcsinh", "arccosh", "arctanh",
+    "arcsin", "arccos", "arctan", "arctan2", "arcsinh", "arccosh", "arctanh", "erf",
 ):  # fmt: skip
     FLOAT[_name] = _from_library(_LIBRARY.get(_name, _name))
 

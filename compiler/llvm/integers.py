@@ -95,6 +95,12 @@ def _remainder(signed: bool) -> Emitter:
     return emit
 
 
+def _high(a: Lanes, b: Lanes) -> Lanes:
+    """The upper half of an unsigned product."""
+    wide = f"i{2 * a.bits}"
+    return (a.cast("zext", wide) * b.cast("zext", wide)).shr(a.bits).cast("trunc", a.elem)
+
+
 # -- powers and shifts ------------------------------------------------------------------------------------------------
 def _power(signed: bool) -> Emitter:
     def emit(base: Lanes, exponent: Lanes) -> Lanes:
@@ -172,6 +178,8 @@ def _table(signed: bool) -> dict[str, Emitter]:
         "floor_divide": _floor_divide(signed),
         "remainder": _remainder(signed),
         "fmod": lambda a, b: _truncating(a, b, signed)[1],
+        "trunc_divide": lambda a, b: _truncating(a, b, signed)[0],
+        "umulhi": lambda a, b: _high(a, b),
         "power": _power(signed),
         "negative": lambda a: -a,
         "absolute": (lambda a: abs(a)) if signed else identity,

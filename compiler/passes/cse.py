@@ -8,9 +8,10 @@ from ..ir import Block, Kernel, Op, Value
 from ..printer import attrs_text
 from .rewrite import Rewriter
 
-_STORES = ("store_view", "store_ptr")
+#: What may change memory, or lets others change it.
+_STORES = ("store_view", "store_ptr", "atomic", "barrier")
 _LOADS = ("load_view", "load_ptr")
-_ONCE = ("for", "if", "yield", *_STORES)
+_ONCE = ("for", "while", "if", "reduce_by", "scan_by", "yield", "print", *_STORES)
 
 
 def cse(kernel: Kernel) -> Kernel:
@@ -37,7 +38,7 @@ class _Sharer(Rewriter):
         return made
 
     def op(self, op: Op) -> None:
-        if op.name in _ONCE:
+        if op.name in _ONCE or op.attrs.get("volatile"):
             # Twice for a region with stores: a loop's body also runs after its own stores.
             stores = _stores(op)
             self.memory += stores

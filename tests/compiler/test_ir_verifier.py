@@ -14,6 +14,10 @@ HEAD = (
     "kernel @k(%p: ptr<f32>, %n: i64, %b: bool, %f: f32) grid(%n / 1, %n / 8) dims(j = %n, i = %n / 8 @ 1) {\n"
     "  %t = load_view %p, %n, %n : f32[j]\n"
     "  %c = iota : i64[j]\n"
+    "  %i4 = iota : i64[4]\n"
+    "  %s = load_view %p, %n, %n : f32[4]\n"
+    "  %m = load_view %p, %n, %n, %n : f32[4, j]\n"
+    "  %sq = load_view %p, %n, %n, %n, %n : f32[2, 4, 4]\n"
 )
 
 GOOD = [
@@ -26,6 +30,31 @@ GOOD = [
     "%x = scan %t, %f {dim=0, kind=\"cummax\"} : f32[j]",
     "%x = for %n, %n, %n, %t (%i: i64, %a: f32[j]) {\n yield %a\n } : f32[j]",
     "if %b {\n yield\n } else {\n yield\n }",
+    "%x = bitcast %t : i32[j]",
+    "%x = int_to_ptr %n : ptr<f16>\n %y = load_ptr %x, %c : f16[j]",
+    "%x = ptr_to_int %p : i64",
+    "%x = cast %n : i32\n%y = load_ptr %p, %x {cache=\".cg\", evict=\"evict_last\", volatile=True} : f32",
+    "%x = atomic %f, %p, %n {kind=\"add\", order=\"relaxed\", scope=\"gpu\"} : f32",
+    "%x = atomic %f, %f, %p, %n, %b {kind=\"cas\", masked=True, order=\"acquire\", scope=\"cta\"} : f32",
+    "%x = hint %c {multiple=(8,), contiguous=(4,)} : i64[j]",
+    "%x = hint %n {multiple=(8,)} : i64",
+    "check %b, %b {message=\"no\"}",
+    "print %t, %n {hex=False, prefix=\" x: \"}",
+    "assume %b\n barrier",
+    "%x = trans %m {perm=(1, 0)} : f32[j, 4]",
+    "%x = join %t, %t : f32[j, 2]\n %y, %z = split %x : f32[j], f32[j]",
+    "%x = reshape %s : f32[2, 2]\n %y = reshape %x : f32[1, 4]",
+    "%x = cat %s, %s {dim=0} : f32[8]\n %y = flip %t {dim=0} : f32[j]",
+    "%x = gather %t, %i4 {dim=0} : f32[4]\n %y = sort %x {descending=True, dim=0} : f32[4]",
+    "%x = histogram %c : i32[8]",
+    "%x, %y = reduce_by %t, %c {dims=(0,)} (%a: f32, %d: i64, %e: f32, %g: i64) {\n %h = less %a, %e : bool\n"
+    " %k = where %h, %a, %e : f32\n yield %k, %d\n } : f32, i64",
+    "%x = scan_by %t {dim=0, reverse=True} (%a: f32, %d: f32) {\n yield %a\n } : f32[j]",
+    "%x = scan %t {dim=0, kind=\"cumsum\", reverse=True} : f32[j]",
+    "%x, %y = while %n (%i: i64) {\n yield %b, %f, %i\n } else (%u: f32, %v: i64) {\n yield %v\n } : f32, i64",
+    "while {\n yield %b\n } else {\n yield\n }",
+    "%l = cast %n : i32\n%h = const {value=-2} : i32\nfor %l, %l, %h {num_stages=2} (%i: i32) {\n yield\n }",
+    "%x = dot %sq, %sq {precision=\"tf32x3\"} : f32[2, 4, 4]",
 ]  # fmt: skip
 
 BAD = [
@@ -100,6 +129,40 @@ BAD = [
     ("%x = if %b {\n yield %n\n } else {\n yield %f\n } : i64", r"yields \(f32\)"),
     ("if %b {\n %y = negative %n : i64\n yield\n } else {\n %z = negative %y : i64\n yield\n }", "not defined here"),
     ("yield", "yield is not the last op of a region"),
+    ("%x = bitcast %t : f64[j]", "size of the result's dtype"),
+    ("%x = bitcast %b : i8", "bools have no bits"),
+    ("%x = int_to_ptr %n : i64", "the result is"),
+    ("%x = if %b {\n yield %p\n } else {\n yield %p\n } : ptr<f32>", "the result is a pointer"),
+    ("%x = atomic %f, %p, %n {kind=\"nand\", order=\"relaxed\", scope=\"gpu\"} : f32", "kind is 'nand'"),
+    ("%x = atomic %f, %p, %n {kind=\"and\", order=\"relaxed\", scope=\"gpu\"} : f32", "no atomic and of f32"),
+    ("%x = atomic %f, %p, %n {kind=\"add\", order=\"seq_cst\", scope=\"gpu\"} : f32", "order is"),
+    ("%x = atomic %f, %p, %n {kind=\"add\", order=\"relaxed\", scope=\"world\"} : f32", "scope is"),
+    ("%x = atomic %f, %p, %n, %b {kind=\"add\", order=\"relaxed\", scope=\"gpu\"} : f32", "masked is False"),
+    ("%x = atomic %n, %p, %n {kind=\"add\", order=\"relaxed\", scope=\"gpu\"} : i64", "the value is i64"),
+    ("%x = hint %c {multiple=8} : i64[j]", "multiple is 8"),
+    ("%x = hint %c {multiple=(8, 1)} : i64[j]", "entries of multiple"),
+    ("check %b, %n {message=\"no\"}", "the mask is i64"),
+    ("print %p {hex=False, prefix=\"\"}", "operand 0 is a pointer"),
+    ("%x = trans %m {perm=(1, 1)} : f32[j, 4]", "perm is"),
+    ("%x = join %t, %s : f32[j, 2]", "the second operand"),
+    ("%x, %y = split %m : f32[4], f32[4]", "the last extent is not 2"),
+    ("%x = reshape %s : f32[2, 4]", "numbers of elements differ"),
+    ("%x = reshape %t : f32[2]", "numbers of elements differ"),
+    ("%x = cat %t, %t {dim=0} : f32[j]", "the extent is no number"),
+    ("%x = cat %s, %s {dim=1} : f32[8]", "no extent 1"),
+    ("%x = gather %t, %s {dim=0} : f32[4]", "the index is f32"),
+    ("%x = gather %m, %i4 {dim=0} : f32[4]", "number of the index's extents"),
+    ("%x = histogram %t : i32[8]", "a histogram of f32"),
+    ("%x = reduce_by %t {dims=(0,)} (%a: f32) {\n yield %a\n } : f32", "what the region takes"),
+    ("%x = reduce_by %t {dims=(0,)} (%a: f32, %d: f32) {\n yield %t\n } : f32", r"yields \(f32\[j\]\)"),
+    ("%x = reduce_by %t {dims=(0,)} (%a: f32, %d: f32) {\n %e = load_view %p, %n : f32\n yield %e\n } : f32",
+     "load_view does not join scalars"),
+    ("%x = while %n (%i: i64) {\n yield %i\n } else (%u: i64) {\n yield %u\n } : i64", r"yields \(i64\)"),
+    ("%x = while %n (%i: i64) {\n yield %b, %f\n } else (%u: f32) {\n yield %u\n } : f32", r"yields \(f32\)"),
+    ("%x = while %n (%i: i64) {\n yield %b, %i\n } else (%u: f32) {\n yield %i\n } : i64", "second region takes"),
+    ("%z = const {value=0} : i64\nfor %n, %n, %z (%i: i64) {\n yield\n }", "step is 0"),
+    ("for %f, %f, %f (%i: f32) {\n yield\n }", "lower is f32"),
+    ("%x = dot %sq, %sq {precision=\"bf16\"} : f32[2, 4, 4]", "the precision is wrong"),
 ]  # fmt: skip
 
 
