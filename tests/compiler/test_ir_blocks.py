@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def pointer(dtype: str) -> Type:
     return Type(dtype, pointer=True)
 
 
-def positions(b: Builder, *extents: int) -> Value:
+def positions(b: Builder, extents: Any) -> Value:
     """Row-major positions in a tile."""
     return b.reshape(b.iota(math.prod(extents)), extents)
 
@@ -32,14 +33,14 @@ def over(make, *arrays: np.ndarray) -> list[np.ndarray]:
     """The tiles that `make` gives for arrays as tiles, through the text and the passes."""
     b = Builder("k")
     params = [b.param(f"x{k}", pointer(NUMPY_NAMES[x.dtype])) for k, x in enumerate(arrays)]
-    made = make(b, *[b.load_ptr(p, positions(b, *x.shape)) for p, x in zip(params, arrays, strict=True)])
+    made = make(b, *[b.load_ptr(p, positions(b, x.shape)) for p, x in zip(params, arrays, strict=True)])
     made = [made] if isinstance(made, Value) else list(made)
     outs = []
     for k, value in enumerate(made):
-        b.store_ptr(value, b.param(f"out{k}", pointer(value.type.dtype)), positions(b, *value.type.extents))
-        outs.append(np.zeros(math.prod(value.type.extents), NUMPY[value.type.dtype]))
+        b.store_ptr(value, b.param(f"out{k}", pointer(value.type.dtype)), positions(b, value.type.extents))
+        outs.append(np.zeros(math.prod(map(int, value.type.extents)), NUMPY[value.type.dtype]))
     run(settled(b.finish()), [*[x.ravel() for x in arrays], *outs])
-    return [o.reshape(v.type.extents) for o, v in zip(outs, made, strict=True)]
+    return [o.reshape(tuple(map(int, v.type.extents))) for o, v in zip(outs, made, strict=True)]
 
 
 def settled(kernel: Kernel) -> Kernel:
