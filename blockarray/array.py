@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import dlpack, export, flush, indexing, transfer
-from .compiler.expr import BUFFER, COPY, IOTA, SCALAR, VIEW, Expr, Shape, contiguous_strides, node
+from .compiler.expr import BUFFER, COPY, IOTA, SCALAR, VIEW, Expr, Shape, contiguous_strides, node, scalar
 from .compiler.ops import TABLE, resolve
 from .dtypes import canonical, real_type
 from .operands import assigned, cast, constant, elementwise, is_operand
@@ -19,9 +19,9 @@ _new = object.__new__
 
 
 # -- recording --------------------------------------------------------------------------------------------------------
-#: NumPy scalars by dtype, kind of Python scalar and value: making one takes longer than recording the rest.
-_constants: dict[tuple[np.dtype, type], dict[Any, Any]] = {}
-_WEAK_RULE = tuple[Callable[[Any], Any], np.dtype, dict[Any, Any]]
+#: Nodes of Python scalars by dtype, kind of scalar and value: to make one takes longer than to record the rest.
+_constants: dict[tuple[np.dtype, type], dict[Any, Expr]] = {}
+_WEAK_RULE = tuple[np.dtype, dict[Any, Expr]]
 
 
 def binary_method(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
@@ -65,23 +65,15 @@ def binary_method(name: str, reflected: bool = False) -> Callable[[Any, Any], An
         elif kind is float or kind is int:
             rule = (floats if kind is float else ints).get(dtype)
             if rule is not None:
-                constructor, out, known = rule
-                value = known.get(other) if other else None  # 0.0 == -0.0
-                if value is None:
+                out, known = rule
+                s = known.get(other) if other else None  # 0.0 == -0.0
+                if s is None:
                     try:
-                        value = constructor(other)
+                        s = scalar(other, dtype)
                     except OverflowError:
                         return elementwise(op, other, self) if reflected else elementwise(op, self, other)
                     if other and len(known) < 256:
-                        known[other] = value
-                s = _new(Expr)
-                s.op = SCALAR
-                s.inputs = ()
-                s.attrs = value
-                s.shape = ()
-                s.dtype = dtype
-                s.depth = 0
-                s.device = None
+                        known[other] = s
                 e = _new(Expr)
                 e.op = op
                 e.inputs = (s, x) if reflected else (x, s)
@@ -109,8 +101,7 @@ def binary_method(name: str, reflected: bool = False) -> Callable[[Any, Any], An
         elif kind is float or kind is int:
             inputs, out = resolve(op, kind, dtype) if reflected else resolve(op, dtype, kind)
             if inputs == (dtype, dtype):
-                known = _constants.setdefault((dtype, kind), {})
-                (floats if kind is float else ints)[dtype] = (dtype.type, out, known)
+                (floats if kind is float else ints)[dtype] = out, _constants.setdefault((dtype, kind), {})
         return result
 
     method.__name__ = name
@@ -225,7 +216,10 @@ def lazy(e: Expr) -> Array:
     """The array of a recorded expression, computed if its graph has become deep."""
     if e.depth > LIMIT:
         bound(e)
-    return Array(e)
+    result = _new(Array)
+    result._expr = e
+    result._storage = None
+    return result
 
 
 class Array(Window):

@@ -123,7 +123,7 @@ def download(
 class CudaLaunch(Arguments):
     """A kernel step on a GPU: its code and its arguments."""
 
-    __slots__ = ("code", "device", "programs", "maps", "outputs", "rewritten")
+    __slots__ = ("code", "device", "programs", "maps", "outputs", "rewritten", "reserves", "frees", "plain")
 
     def __init__(self, step: KernelStep, device: CudaDevice) -> None:
         super().__init__(step)
@@ -140,43 +140,50 @@ class CudaLaunch(Arguments):
         #: Slots of memory that was there before, and of all that it writes to.
         self.rewritten = set(step.changes) - {slot for slot, _ in step.writes}
         self.outputs = {slot for slot, _ in step.writes} | self.rewritten
+        self.reserves = step.reserves
+        self.frees = step.frees
+        #: Whether there is nothing but code and the plan's own arguments.
+        self.plain = not self.checked and not self.works and self.code.kernel is None
         checks.used[device] = None
 
     def run(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
         device = self.device
-        for slot, nbytes in self.step.reserves:
+        for slot, nbytes in self.reserves:
             buffer = memory[slot] = allocate(device, nbytes)
             base[slot] = buffer.address
-        values = self.values(nodes, base)
-        check = None
-        if self.errors >= 0:
-            check = Check(device, self.step.messages)
-            values[self.errors] = check.word.address
+        if self.plain and not profiler.active and not config.debug:
+            self.pack(nodes, base, 0, 0)
+            self._launch()
+            check = None
+        else:
+            check = self._run_with_care(nodes, memory, base)
+        if check is not None or checks.suspects:
+            checks.spread(check, [memory[slot] for slot in self.step.reads], [memory[slot] for slot in self.outputs])
+        for slot in self.rewritten:
+            forget(memory[slot])
+        for slot in self.frees:
+            memory[slot] = None
+
+    def _run_with_care(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> Check | None:
+        """Run a kernel with checks or a workspace, between two events or in the interpreter; its checks."""
+        check = Check(self.device, self.step.messages) if self.checked else None
         space = None
-        if self.workspace >= 0 and self.code.kernel is None:
+        if self.works and self.code.kernel is None:
             function = self.code.function
-            space = allocate(device, function.workspace(self.step.programs))
+            space = allocate(self.device, function.workspace(self.step.programs))
             if zeroed := function.header.get("workspace_zeroed"):
                 copies.clear(space, 0, None if zeroed is True else zeroed)
-            values[self.workspace] = space.address
-        self.pack(self.block, 0, *values)
-        if self.maps is not None:
-            self.maps.update()
+        self.pack(nodes, base, check.word.address if check else 0, space.address if space else 0)
         if self.code.kernel is not None:
             self._interpret(nodes, memory, base, check)
         elif profiler.active or config.debug:
             self._run_watched()
         else:
             self._launch()
-        if check is not None or checks.suspects:
-            checks.spread(check, [memory[slot] for slot in self.step.reads], [memory[slot] for slot in self.outputs])
-        for slot in self.rewritten:
-            forget(memory[slot])
-        for slot in self.step.frees:
-            memory[slot] = None
+        return check
 
     def _launch(self) -> None:
-        pointers = self.maps.pointers if self.maps else 0
+        pointers = self.maps.pointers() if self.maps else 0
         launch(self.code.function, self.device, self.address, self.nbytes, self.programs, pointers)
 
     def _run_watched(self) -> None:
@@ -192,7 +199,7 @@ class CudaLaunch(Arguments):
     def _interpret(self, nodes: list[Expr], memory: list[Any], base: list[int], check: Check | None) -> None:
         """Run the kernel in the NumPy interpreter of the block IR, on copies of its memory."""
         started = perf_counter()
-        buffers = {slot: memory[slot] for _, slot, _ in self.pointers}
+        buffers = {arg[1]: memory[arg[1]] for arg in self.step.args if arg[0] == "pointer"}
         arrays = {slot: np.empty(b.nbytes, np.uint8) for slot, b in buffers.items()}
         for slot, array in arrays.items():
             copies.copy_to_host(buffers[slot], 0, array)

@@ -40,6 +40,7 @@ def _after_fork() -> None:
 
 os.register_at_fork(after_in_child=_after_fork)
 
+_NONE: frozenset[int] = frozenset()
 #: Vector accesses want memory at multiples of this many bytes.
 _ALIGNMENT = 16
 
@@ -71,21 +72,10 @@ def evaluate(exprs: Sequence[Expr]) -> None:
         if not roots:
             return
         device = roots[0].device
-        if device is not CPU:
+        if device is None or (len(roots) > 1 and any(e.device is not device for e in roots)):
             _evaluate_anywhere(roots)
-            return
-        for e in roots:
-            if e.device is not device:
-                _evaluate_anywhere(roots)
-                return
-        if (small := tiny.schedule(roots, CPU)) is not None:
-            _interpret(small, roots, CPU)
-            return
-        graph = plan.scan(roots)
-        ready = _plans.get(graph.key)
-        if ready is None:
-            ready = _plan(graph, CPU)
-        ready.run(graph.nodes)
+        else:
+            _evaluate_on(device, roots)
 
 
 def _evaluate_anywhere(roots: list[Expr]) -> None:
@@ -96,14 +86,21 @@ def _evaluate_anywhere(roots: list[Expr]) -> None:
         by_device.setdefault(e.device or default_device(), []).append(e)
     e = None  # A name that still refers to a root would count as a holder.
     for device, some in by_device.items():
-        if (small := tiny.schedule(some, device)) is not None:
-            _interpret(small, some, device)
-            continue
-        graph = scanned(some[::-1], device)
-        ready = _plans.get(graph.key) or _plan(graph, device)
-        if isinstance(device, CudaDevice):
-            bring(graph, device)
-        ready.run(graph.nodes)
+        _evaluate_on(device, some[::-1])
+
+
+def _evaluate_on(device: Device, roots: list[Expr]) -> None:
+    """Compute expressions on a device."""
+    if (small := tiny.schedule(roots, device)) is not None:
+        _interpret(small, roots, device)
+        return
+    graph = scanned(roots, device)
+    ready = _plans.get(graph.key)
+    if ready is None:
+        ready = _plan(graph, device)
+    if isinstance(device, CudaDevice):
+        bring(graph, device)
+    ready.run(graph.nodes)
 
 
 def _interpret(nodes: list[Expr], roots: list[Expr], device: Device) -> None:
@@ -116,10 +113,11 @@ def _interpret(nodes: list[Expr], roots: list[Expr], device: Device) -> None:
 def scanned(roots: list[Expr], device: Device) -> Graph:
     """The graph behind roots that will be computed on a device, with the key of its plan there."""
     graph = plan.scan(roots)
-    if isinstance(device, CudaDevice):
-        graph.shifted = _shifted(graph)
+    if device is not CPU:
+        if graph.related:
+            graph.shifted = _shifted(graph)
         graph.aligned, graph.even = _aligned(graph, device)
-        graph.key = (device, graph.key, graph.aligned, graph.shifted, graph.even)
+        graph.key = (device.index, graph.key, graph.aligned, graph.shifted, graph.even)
     return graph
 
 
@@ -140,11 +138,12 @@ def forget_plans() -> None:
 
 
 def bring(graph: Graph, device: CudaDevice) -> None:
-    """Copy leaves that are elsewhere, host data most often, to a device."""
-    moved: dict[Any, Any] = {}
-    for node in graph.nodes:
-        if node.op is BUFFER and node.attrs[0].device is not device:
-            buffer, offset, strides = node.attrs
+    """Copy leaves that are elsewhere, host data most often, to a GPU."""
+    moved: dict[int, Any] = {}
+    for i in graph.leaves:
+        node = graph.nodes[i]
+        buffer, offset, strides = node.attrs
+        if buffer.device is not device:
             if id(buffer) not in moved:
                 moved[id(buffer)] = cuda.upload(buffer, device)
             node.realize(moved[id(buffer)], offset, strides)
@@ -156,23 +155,28 @@ def _aligned(graph: Graph, device: Device) -> tuple[frozenset[int], frozenset[in
 
     What is elsewhere yet will be copied to memory that does.
     """
-    found: list[int] = []
-    even: list[int] = []
-    beside = {i for i, k, _ in graph.shifted if i != k}
+    nodes = graph.nodes
+    beside = {i for i, k, _ in graph.shifted if i != k} if graph.shifted else ()
+    starts: dict[int, int] = {}
+    for i in graph.leaves:
+        if i not in beside:
+            node = nodes[i]
+            buffer, offset, _ = node.attrs
+            # Memory of our own begins at such a multiple, what others share with us may not.
+            starts[i] = (buffer.address if buffer.device is device else 0) + offset * node.dtype.itemsize
+    if graph.writes:
+        for i, node in enumerate(nodes):
+            if node.op is UPDATE:
+                base = node.inputs[0]
+                buffer = base.attrs[0] if base.op is BUFFER else None
+                start = buffer.address if buffer is not None and buffer.device is device else 0
+                starts[i] = start + node.attrs[0] * node.dtype.itemsize
+    found = frozenset([i for i, start in starts.items() if not start % _ALIGNMENT])
+    if not graph.shifted or len(found) == len(starts):
+        return found, _NONE
     origins = {k for _, k, _ in graph.shifted}
-    for i, node in enumerate(graph.nodes):
-        if i in beside or (node.op is not BUFFER and node.op is not UPDATE):
-            continue
-        # Memory of our own begins at such a multiple, what others share with us may not.
-        leaf, offset = (node, node.attrs[1]) if node.op is BUFFER else (node.inputs[0], node.attrs[0])
-        buffer = leaf.attrs[0] if leaf.op is BUFFER else None
-        start = buffer.address if buffer is not None and buffer.device is device else 0
-        start += offset * node.dtype.itemsize
-        if not start % _ALIGNMENT:
-            found.append(i)
-        elif i in origins and not start % (2 * node.dtype.itemsize):
-            even.append(i)
-    return frozenset(found), frozenset(even)
+    odd = origins.intersection(starts) - found
+    return found, frozenset([i for i in odd if not starts[i] % (2 * nodes[i].dtype.itemsize)])
 
 
 def _shifted(graph: Graph) -> tuple[tuple[int, int, int], ...]:
@@ -182,10 +186,10 @@ def _shifted(graph: Graph) -> tuple[tuple[int, int, int], ...]:
     A kernel reads what they share once, and only the first one's alignment matters.
     """
     windows: dict[tuple[Any, ...], list[tuple[int, int]]] = {}
-    for i, node in enumerate(graph.nodes):
-        if node.op is BUFFER:
-            buffer, offset, strides = node.attrs
-            windows.setdefault((id(buffer), node.dtype, strides), []).append((offset, i))
+    for i in graph.leaves:
+        node = graph.nodes[i]
+        buffer, offset, strides = node.attrs
+        windows.setdefault((id(buffer), node.dtype, strides), []).append((offset, i))
     found: list[tuple[int, int, int]] = []
     for (*_, strides), some in windows.items():
         axes = {k: s for k, s in enumerate(strides) if s}

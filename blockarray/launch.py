@@ -14,17 +14,9 @@ from .compiler import dtypes, interpreter
 from .compiler.expr import Expr
 from .compiler.plan import HostStep, KernelStep
 from .kernels import Code, code_for
-from .runtime import profiler, threads
+from .runtime import profiler, slots, threads
 from .runtime.config import config
 from .runtime.memory import Buffer, allocate, as_numpy, wrap
-
-#: How a parameter lies in its slot of 8 bytes, for `struct`; complex parameters take two slots.
-_SLOT = {
-    "bool": "?7x", "i8": "b7x", "i16": "h6x", "i32": "i4x", "i64": "q", "u8": "B7x", "u16": "H6x", "u32": "I4x",
-    "u64": "Q", "f8e4m3": "B7x", "f8e5m2": "B7x", "f16": "e6x", "bf16": "H6x", "f32": "f4x", "f64": "d",
-    "c64": "f4xf4x", "c128": "dd",
-}  # fmt: skip
-
 
 #: Types that `struct` does not know, and integers of their size.
 _AS_BITS = {"bf16": np.uint16, "f8e4m3": np.uint8, "f8e5m2": np.uint8}
@@ -33,80 +25,55 @@ _AS_BITS = {"bf16": np.uint16, "f8e4m3": np.uint8, "f8e5m2": np.uint8}
 _SERIAL, _SERIAL_TEAM = 1 << 15, 1 << 22
 
 
-def _packed(value: Any, dtype: str) -> Any:
-    """A scalar as `struct` takes it (a complex one's real part)."""
+def _parts(value: str, dtype: str) -> list[str]:
+    """Expressions of what `struct` takes for a scalar, from that of the scalar."""
     if dtype in _AS_BITS:
-        return int(value.view(_AS_BITS[dtype]))
-    return value.real if dtype in dtypes.COMPLEX else value
+        return [f"int({value}.view({dtype}))"]
+    return [f"{value}.real", f"{value}.imag"] if dtype in dtypes.COMPLEX else [value]
 
 
 class Arguments:
-    """A kernel step's packed arguments, as a template of values with the places that change."""
+    """A kernel step's argument block.
 
-    __slots__ = (
-        "step", "block", "address", "nbytes", "pack", "template", "pointers", "windows", "scalars", "odd", "errors",
-        "workspace",
-    )  # fmt: skip
+    Attributes
+    ----------
+    pack : (nodes, base, errors, workspace)
+        Fill the block for a graph, by the addresses of its slots, of the word of errors and of the workspace.  It is a
+        function of its own, made for the step: this is the path of every warm flush.
+    checked, works : bool
+        Whether the kernel has a word of errors, and a workspace.
+    """
+
+    __slots__ = ("step", "block", "address", "nbytes", "pack", "checked", "works")
 
     def __init__(self, step: KernelStep) -> None:
         self.step = step
-        self.template: list[Any] = []
-        #: (place, slot, byte offset); (place, position of the UPDATE, bytes of an element); (place, position).
-        self.pointers: list[tuple[int, int, int]] = []
-        self.windows: list[tuple[int, int, int]] = []
-        self.scalars: list[tuple[int, int]] = []
-        #: Scalars that are not packed as they are: (place, position, dtype).
-        self.odd: list[tuple[int, int, str]] = []
-        #: Places of the pointers to the word of errors and to the workspace; -1: there is none.
-        self.errors = self.workspace = -1
-        layout = "="
-        for p, arg in zip(step.kernel.params, step.args, strict=True):
-            place = len(self.template)
-            dtype = p.type.dtype
-            layout += "q" if p.type.pointer else _SLOT[dtype]
-            value: Any = 0
-            match arg[0]:
-                case "int":
-                    value = arg[1]
-                case "pointer":
-                    self.pointers.append((place, arg[1], arg[2]))
-                    if arg[3] >= 0:
-                        self.windows.append((place, arg[3], arg[4]))
-                case "scalar":
-                    if dtype in _AS_BITS or dtype in dtypes.COMPLEX:
-                        self.odd.append((place, arg[1], dtype))
-                    else:
-                        self.scalars.append((place, arg[1]))
-                case "value":
-                    value = arg[1]
-                case "errors":
-                    self.errors = place
-                case _:
-                    self.workspace = place
-            self.template.append(_packed(value, dtype) if arg[0] == "value" else value)
-            if dtype in dtypes.COMPLEX and not p.type.pointer:
-                self.template.append(value.imag if arg[0] == "value" else 0)
-        packing = struct.Struct(layout)
-        self.nbytes = packing.size
-        self.block = ctypes.create_string_buffer(max(8, packing.size))
+        self.checked = ("errors",) in step.args
+        self.works = ("workspace",) in step.args
+        kinds = ["pointer" if p.type.pointer else p.type.dtype for p in step.kernel.params]
+        layout = slots.layout(kinds)
+        self.nbytes = layout.size
+        self.block = ctypes.create_string_buffer(max(8, self.nbytes))
         self.address = ctypes.addressof(self.block)
-        self.pack = packing.pack_into
-
-    def values(self, nodes: list[Expr], base: list[int]) -> list[Any]:
-        """This run's arguments; the workspace's place is left open."""
-        values = self.template.copy()
-        for place, slot, offset in self.pointers:
-            values[place] = base[slot] + offset
-        for place, position in self.scalars:
-            values[place] = nodes[position].attrs
-        for place, position, size in self.windows:
-            values[place] += nodes[position].attrs[0] * size
-        for place, position, dtype in self.odd:
-            value = nodes[position].attrs
-            values[place] = _packed(value, dtype)
-            if dtype in dtypes.COMPLEX:
-                values[place + 1] = value.imag
-        return values
+        values: list[str] = []
+        names: dict[str, Any] = {"pack_into": layout.pack_into, "block": self.block, **_AS_BITS}
+        for kind, arg in zip(kinds, step.args, strict=True):
+            match arg:
+                case ("int", value):
+                    # Sizes are there before the first run: what else a kernel needs depends on them.
+                    struct.pack_into("=q", self.block, 8 * len(values), value)
+                    values.append(str(value))
+                case ("pointer", slot, offset, window, size):
+                    moved = f" + nodes[{window}].attrs[0] * {size}" if window >= 0 else ""
+                    values.append(f"base[{slot}] + {offset}{moved}")
+                case ("scalar", position):
+                    values += _parts(f"nodes[{position}].attrs", kind)
+                case ("value", value):
+                    names[name := f"value{len(values)}"] = value
+                    values += _parts(name, kind)
+                case (name,):
+                    values.append(name)
+        self.pack = eval(f"lambda nodes, base, errors, workspace: pack_into(block, 0, {', '.join(values)})", names)
 
     def interpret(self, nodes: list[Expr], memory: list[Any], base: list[int], arrays: dict[int, np.ndarray]) -> int:
         """Run the kernel in the NumPy interpreter of the block IR; the number of the check that failed, or 0.
@@ -136,7 +103,7 @@ class Arguments:
 class Launch(Arguments):
     """A kernel step on the CPU: its code and its arguments."""
 
-    __slots__ = ("code", "reserves", "frees", "word", "scratch", "programs", "team", "threads")
+    __slots__ = ("code", "reserves", "frees", "word", "errors", "scratch", "programs", "team", "threads", "spaces")
 
     def __init__(self, step: KernelStep) -> None:
         super().__init__(step)
@@ -148,24 +115,23 @@ class Launch(Arguments):
         small = step.flops < _SERIAL_TEAM if self.team else step.bytes + step.flops < _SERIAL
         #: Most threads to use; 0: all.
         self.threads = 1 if step.serial or small else 0
-        self.word: np.ndarray | None = None
-        if self.errors >= 0:
-            self.word = np.zeros(1, np.int64)
-            self.template[self.errors] = self.word.ctypes.data
-        self.pack(self.block, 0, *self.template)
+        self.word = np.zeros(1, np.int64) if self.checked else None
+        self.errors = 0 if self.word is None else self.word.ctypes.data
         self.scratch = self.code.scratch(self.address)
+        #: Bytes of the workspace by the number of threads.
+        self.spaces: dict[int, int] = {}
 
     def run(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
         for slot, nbytes in self.reserves:
             buffer = memory[slot] = allocate(nbytes)
             base[slot] = buffer.address
-        values = self.values(nodes, base)
         count = self.threads
         if self.team:
             count = count or threads.num_threads()
             space = self._workspace(count)
-            values[self.workspace] = space.address
-        self.pack(self.block, 0, *values)
+            self.pack(nodes, base, self.errors, space.address)
+        else:
+            self.pack(nodes, base, self.errors, 0)
         if profiler.active or config.debug or self.code.kernel is not None:
             self._run_watched(nodes, memory, base, count)
         else:
@@ -183,7 +149,7 @@ class Launch(Arguments):
         if self.code.kernel is None:
             threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, count)
         else:
-            arrays = {slot: np.asarray(memory[slot]) for _, slot, _ in self.pointers}
+            arrays = {arg[1]: np.asarray(memory[arg[1]]) for arg in self.step.args if arg[0] == "pointer"}
             failed = self.interpret(nodes, memory, base, arrays)
             if self.word is not None:
                 self.word[0] = failed
@@ -193,7 +159,10 @@ class Launch(Arguments):
             debug.launched(self.step.name, seconds, self.step.bytes)
 
     def _workspace(self, count: int) -> Buffer:
-        space = allocate(self.code.workspace(self.address, count))
+        nbytes = self.spaces.get(count)
+        if nbytes is None:
+            nbytes = self.spaces[count] = self.code.workspace(self.address, count)
+        space = allocate(nbytes)
         ctypes.memset(space.address, 0, min(4096, space.nbytes))
         return space
 

@@ -99,20 +99,24 @@ _NARROW = {
 
 def _dot(a: Expr, b: Expr, dtype: np.dtype) -> Expr:
     """DOT of (..., M, K) and (..., K, N), whose leading axes are broadcast, with elements of a dtype."""
-    own = {a.dtype, b.dtype}
-    if own != {dtype} and not any(own <= narrow and dtype in wide for narrow, wide in _NARROW.items()):
-        a, b = cast(a, dtype), cast(b, dtype)
+    if a.dtype is not dtype or b.dtype is not dtype:
+        own = {a.dtype, b.dtype}
+        if own != {dtype} and not any(own <= narrow and dtype in wide for narrow, wide in _NARROW.items()):
+            a, b = cast(a, dtype), cast(b, dtype)
     lead = a.shape[:-2]
     if lead != b.shape[:-2]:
         lead = broadcast_shapes(lead, b.shape[:-2])
         a, b = broadcast(a, lead + a.shape[-2:]), broadcast(b, lead + b.shape[-2:])
     shape = (*lead, a.shape[-2], b.shape[-1])
-    if dtype == bool_:
+    if dtype is bool_:
         # A product of truth values asks whether any pair is True.
         counts = node(DOT, (cast(a, int64), cast(b, int64)), None, shape, int64)
         return cast(counts, bool_)
-    precision = get_matmul_precision() if dtype == float32 else PRECISIONS[0]
-    return node(DOT, (a, b), None if precision == PRECISIONS[0] else precision, shape, dtype)
+    precision = None
+    if dtype is float32:
+        precision = get_matmul_precision()
+        precision = None if precision == PRECISIONS[0] else precision
+    return node(DOT, (a, b), precision, shape, dtype)
 
 
 def _computed(name: str, dtype: Any, *operands: Array) -> np.dtype:
@@ -142,7 +146,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None) -> Array:
     """
     if type(x1) is type(x2) is Array and dtype is None and out is None:  # the short way
         p, q = x1._read(), x2._read()
-        if p.dtype is q.dtype and len(p.shape) == len(q.shape) == 2 and p.shape[1] == q.shape[0]:
+        if p.dtype is q.dtype and len(p.shape) > 1 < len(q.shape) and p.shape[-1] == q.shape[-2]:
             return lazy(_dot(p, q, p.dtype))
     x, y = as_array(x1), as_array(x2)
     if not x.ndim or not y.ndim:

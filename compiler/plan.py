@@ -6,6 +6,7 @@ shapes and strides; offsets of buffers and values of scalars are arguments.
 
 from __future__ import annotations
 
+import operator
 import sys
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,6 +39,10 @@ class Graph:
     roots: range
     external: tuple[int, ...]
     donated: tuple[int, ...]
+    #: Positions of BUFFERs, whether several of them are of the same memory, and whether there are writes.
+    leaves: list[int]
+    related: bool
+    writes: bool
     #: On a GPU: BUFFERs and UPDATEs whose memory begins at a multiple of 16 bytes.
     aligned: frozenset[int] = frozenset()
     #: On a GPU: (BUFFER, another one, elements from that one on) of windows that are shifted a little; and those "other
@@ -77,6 +82,13 @@ def scan(roots: list[Expr]) -> Graph:
     for node in inner:
         inputs = node.inputs
         for x in inputs:
+            op = x.op
+            if op is scalar_op:
+                # Another argument wherever it is read, whether or not the node is the same: plans do not tell numbers
+                # apart.
+                nodes.append(x)
+                key.append(type(x.attrs))
+                continue
             if refs(x) != alone:  # else nothing but `inputs` refers to it: it is not met again, and not external
                 i = index.get(x)
                 if i is not None:
@@ -86,14 +98,10 @@ def scan(roots: list[Expr]) -> Graph:
                 index[x] = i = len(nodes)
                 edges[i] = 1
             nodes.append(x)
-            op = x.op
-            if op is scalar_op:
-                key.append(type(x.attrs))
-            elif x.inputs:
-                key.append(op)
+            key.append(op)
+            if x.inputs:
                 inner.append(x)
             else:
-                key.append(op)
                 key.append(x.shape)
                 key.append(x.dtype)
                 if op is buffer_op:
@@ -120,24 +128,42 @@ def scan(roots: list[Expr]) -> Graph:
     # A name that still refers to a node would count as a holder.
     node = inputs = x = None  # type: ignore[assignment]
     inner.clear()
+    related = len(leaves) > 1 and len({id(nodes[i].attrs[0]) for i in leaves}) < len(leaves)
     twins: dict[int, int] = {}
     buffers: dict[int, list[int]] = {}
-    if writes or len(leaves) > 1:
+    if writes or related:
         _compare(nodes, leaves, buffers, twins)
         key.append(tuple(twins.items()))
-    held: list[int] = []
-    for i, n in edges.items():
-        # The graph's own references to a node: `index`, `nodes`, the argument of getrefcount, and its readers.
-        if i >= first and refs(nodes[i]) - n > 3 and nodes[i].inputs:
-            held.append(i)
-    external = tuple(held)
+    # The graph's own references to a node: `index`, `nodes`, the argument of getrefcount, and its readers.
+    external = tuple([i for i, n in edges.items() if nodes[i].inputs and refs(nodes[i]) - n > 3 and i >= first])
     donated: tuple[int, ...] = ()
     if writes:
         donated = _donated(nodes, edges, buffers)
         key.append(donated)
         key.append(_relations(nodes, buffers))
     key.append(external)
-    return Graph(nodes, tuple(key), twins, range(first), external, donated)
+    return Graph(nodes, tuple(key), twins, range(first), external, donated, leaves, related, writes)
+
+
+def _part_scalars(graph: Graph) -> None:
+    """Give each place where a scalar is read a node of its own: whoever plans tells arguments apart by their nodes."""
+    nodes = graph.nodes
+    first = len(graph.roots)
+    places: dict[Expr, list[int]] = {}
+    for i in range(len(nodes) - 1, first - 1, -1):
+        if nodes[i].op is E.SCALAR:
+            places.setdefault(nodes[i], []).append(i)
+    seen = set(nodes[:first])
+    for node in nodes.copy():  # inputs stand in the order of their readers
+        inputs = list(node.inputs)
+        for k, x in enumerate(inputs):
+            if x.op is E.SCALAR:
+                place = places[x].pop()
+                if x in seen:
+                    inputs[k] = nodes[place] = Expr(E.SCALAR, (), x.attrs, (), x.dtype, 0, x.device)
+                seen.add(x)
+        if any(map(operator.is_not, inputs, node.inputs)):
+            node.inputs = tuple(inputs)
 
 
 def _alone() -> int:
@@ -262,6 +288,7 @@ class Plan:
 
 def build(graph: Graph, policy: Policy) -> Plan:
     """Plan a graph: rewrite, partition, lower."""
+    _part_scalars(graph)
     nodes = graph.nodes
     if len({*nodes}) < len(nodes):
         raise AssertionError("nodes share a tuple of inputs")

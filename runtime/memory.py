@@ -12,6 +12,7 @@ import ctypes
 import itertools
 import mmap
 from bisect import bisect_right
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -48,6 +49,7 @@ class _Slab:
         self.full = False
 
 
+_new = object.__new__
 _slabs: dict[int, _Slab] = {}
 #: Slabs with room.  Whoever carves one takes it out of the list meanwhile.
 _open: list[_Slab] = []
@@ -127,6 +129,7 @@ class MemoryStats(NamedTuple):
     limit: int
 
 
+@lru_cache(4096)
 def size_class(nbytes: int) -> int:
     """Bytes that the pool sets aside for a block: multiples of 64, then eight classes between powers of two."""
     if nbytes <= 512:
@@ -160,7 +163,14 @@ def allocate(nbytes: int, zeroed: bool = False) -> Buffer:
     else:
         if zeroed:
             ctypes.memset(address, 0, nbytes)
-    return Buffer(address, nbytes, CPU, False, None, capacity)
+    buffer = _new(Buffer)
+    buffer.address = address
+    buffer.nbytes = nbytes
+    buffer.device = CPU
+    buffer.pinned = False
+    buffer.owner = None
+    buffer.capacity = capacity
+    return buffer
 
 
 def wrap(array: np.ndarray, copy: bool = False) -> Buffer:

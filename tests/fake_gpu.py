@@ -212,6 +212,7 @@ def install(devices: int = 2, emulate: bool = False) -> InterpretingDriver:
     """
     api = EmulatingDriver(devices) if emulate else InterpretingDriver(devices)
     driver.api = api
+    driver.launch_kernel = api.launch_kernel
     driver._missing = ()
     driver._several = devices > 1
     compiler = _Emulated if emulate else _Interpreted
@@ -225,8 +226,8 @@ def install(devices: int = 2, emulate: bool = False) -> InterpretingDriver:
 
 #: Modules' variables that `install` replaces, and tables of what belongs to a driver.
 _REPLACED = (
-    (driver, "api"), (driver, "_missing"), (driver, "_several"), (driver, "_local"), (kernels, "_cuda"),
-    (device, "_chosen"), (memory, "size_class"), (libraries, "binding"),
+    (driver, "api"), (driver, "launch_kernel"), (driver, "_missing"), (driver, "_several"), (driver, "_local"),
+    (kernels, "_cuda"), (device, "_chosen"), (memory, "size_class"), (libraries, "binding"),
 )  # fmt: skip
 _TABLES = words._arenas, driver._contexts, Device._known, flush._plans, kernels._loaded, checks.used, checks._waiting
 _CACHES = driver.properties, driver._usable, copies._connect, flush.policy

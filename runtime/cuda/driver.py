@@ -23,6 +23,8 @@ _MIN_VERSION = 12000
 
 #: cuda.bindings.driver, once loaded.
 api: Any = None
+#: The driver's own cuLaunchKernelEx, of four addresses: the bindings' takes longer than all else of a launch.
+launch_kernel: Any = None
 
 #: Errors after which a context is of no more use.
 _STICKY = frozenset(
@@ -199,10 +201,14 @@ def _attribute(device: Any, name: str) -> int:
 
 def _load() -> Sequence[str]:
     """Load the driver and start it; what is lacking, in words."""
+    global launch_kernel
     lacking = []
     # The driver first: without one there is no point in the bindings, which take a while to import.
     try:
-        ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+        library = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+        if hasattr(library, "cuLaunchKernelEx"):  # else it is too old, which `_start` says
+            launch_kernel = library.cuLaunchKernelEx
+            launch_kernel.argtypes = [ctypes.c_void_p] * 4
     except OSError:
         lacking.append("no NVIDIA driver is installed (libcuda.so.1 was not found)")
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:

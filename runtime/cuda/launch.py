@@ -6,10 +6,13 @@ import ctypes
 import json
 import struct
 import threading
+from collections.abc import Sequence
 from typing import Any
 
+from .. import slots
 from ..device import CudaDevice
 from . import driver
+from .tensor_maps import TensorMaps
 
 ENTRY = b"kernel"
 #: The driver's bound on the first axis of a grid.
@@ -19,6 +22,21 @@ _SHARED = 48 << 10
 _LOG = 16 << 10
 #: Sizes of grids by which a function remembers how it is launched.
 _CONFIGS = 64
+_EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+
+
+class _Config(ctypes.Structure):
+    """The driver's CUlaunchConfig, and behind it room for one CUlaunchAttribute."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("count", ctypes.c_uint),
+        ("attribute", ctypes.c_uint64 * 9),
+    )
 
 
 class Function:
@@ -41,7 +59,7 @@ class Function:
     waits : bool
         Whether it waits itself for what is queued before it, so that it may begin before that has ended.
     loaded : dict
-        Contexts, the driver's handles and the most programs of a launch by device.
+        Contexts, the driver's handles, as integers, and the most programs of a launch by device.
     """
 
     __slots__ = (
@@ -58,14 +76,14 @@ class Function:
         self.shared = int(header["shared"])
         self._constant, self._per_program = map(int, header["workspace"])
         self.code = code + b"\0" if header["format"] == "ptx" else code
-        self.loaded: dict[int, tuple[driver.Context, Any, int]] = {}
-        self._configs: dict[tuple[int, int], Any] = {}
+        self.loaded: dict[int, tuple[driver.Context, int, int]] = {}
+        self._configs: dict[tuple[int, int], _Config] = {}
 
     def workspace(self, programs: int) -> int:
         """Bytes of workspace that a launch needs."""
         return self._constant + self._per_program * programs
 
-    def load(self, index: int) -> tuple[driver.Context, Any, int]:
+    def load(self, index: int) -> tuple[driver.Context, int, int]:
         """Load the code on a device."""
         api, context = driver.api, driver.context(index)
         context.enter()
@@ -85,34 +103,27 @@ class Function:
         except RuntimeError as error:
             why = log.split(b"\0", 1)[0].decode(errors="replace").strip()
             raise RuntimeError(f"cannot load a kernel on cuda:{context.index}: {error}{why and f' ({why})'}") from None
-        self.loaded[index] = context, handle, most
-        return context, handle, most
+        found = self.loaded[index] = context, int(handle), most
+        return found
 
     def _resident(self, context: driver.Context, handle: Any) -> int:
         """Programs that a device runs at once."""
         if self.cluster == 1:
             return self.resident * driver.properties(context.index).multiprocessors
-        config = self._config(self.cluster)
-        return max(1, context.check(driver.api.cuOccupancyMaxActiveClusters(handle, config)))
-
-    def _config(self, blocks: int) -> Any:
         config = driver.api.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
+        config.gridDimX, config.gridDimY, config.gridDimZ = self.cluster, 1, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = self.threads, 1, 1
         config.sharedMemBytes = self.shared
-        return config
+        return max(1, context.check(driver.api.cuOccupancyMaxActiveClusters(handle, config)))
 
-    def early(self, context: driver.Context, blocks: int) -> Any:
-        """How so many blocks are launched that may begin before what is queued before them has ended."""
+    def config(self, context: driver.Context, blocks: int) -> _Config:
+        """How so many blocks are launched."""
         config = self._configs.get((context.index, blocks))
         if config is None:
-            api = driver.api
-            config = self._config(blocks)
-            config.hStream = context.stream
-            attribute = api.CUlaunchAttribute()
-            attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            attribute.value.programmaticStreamSerializationAllowed = 1
-            config.attrs, config.numAttrs = [attribute], 1
+            config = _Config((blocks, 1, 1), (self.threads, 1, 1), self.shared, int(context.stream))
+            if self.waits:
+                config.attributes, config.count = ctypes.addressof(config) + _Config.attribute.offset, 1
+                config.attribute[:2] = _EARLY, 1
             if len(self._configs) >= _CONFIGS:
                 self._configs.clear()
             self._configs[context.index, blocks] = config
@@ -172,20 +183,74 @@ def launch(function: Function, device: CudaDevice, address: int, nbytes: int, pr
         if not function.resident:
             raise ValueError(f"a grid of {programs} programs is too large: a GPU takes {most}")
         programs = most
-    blocks = programs * function.cluster
     context.enter()
+    config = function.config(context, programs * function.cluster)
     extra = 0
     if not pointers:
         words = _extra.words
         words[1] = address
         words[5] = nbytes
         extra = _extra.address
-    api = driver.api
-    if function.waits:
-        result = api.cuLaunchKernelEx(function.early(context, blocks), handle, pointers, extra)
-    else:
-        result = api.cuLaunchKernel(
-            handle, blocks, 1, 1, function.threads, 1, 1, function.shared, context.stream, pointers, extra
-        )
-    if result[0]:
-        context.check(result)
+    if status := driver.launch_kernel(ctypes.addressof(config), handle, pointers, extra):
+        context.check((driver.api.CUresult(status),))
+
+
+class Launcher:
+    """Launches of a kernel with arguments of given kinds: the short way for who calls a kernel again and again.
+
+    Parameters
+    ----------
+    function : Function
+        The kernel.
+    device : CudaDevice
+        Where it runs, on the device's stream.
+    kinds : sequence of str
+        What each parameter is: "pointer", or the block IR's name of a scalar's dtype (see `slots.layout`).
+        Tensor maps that the kernel has behind them are made of their values.
+    """
+
+    __slots__ = ("function", "device", "layout", "_free")
+
+    def __init__(self, function: Function, device: CudaDevice, kinds: Sequence[str]) -> None:
+        self.function = function
+        self.device = device
+        self.layout = slots.layout(kinds)
+        #: Argument blocks that nobody uses: two threads, or a finaliser in the midst of a launch, have two.
+        self._free: list[_Block] = []
+
+    def __call__(self, programs: int, *values: Any) -> None:
+        """Queue the kernel with these arguments; what it writes to has to be kept until it has run.
+
+        Parameters
+        ----------
+        programs : int
+            Programs of its grid; with none nothing is launched.
+        *values
+            One for each parameter: an address for a pointer, else a number.
+
+        Raises
+        ------
+        struct.error
+            If a value does not fit its parameter.
+        """
+        try:
+            block = self._free.pop()
+        except IndexError:
+            block = _Block(self.function, self.layout.size)
+        self.layout.pack_into(block.memory, 0, *values)
+        maps = block.maps
+        pointers = maps.pointers() if maps is not None else 0
+        launch(self.function, self.device, block.address, self.layout.size, programs, pointers)
+        self._free.append(block)
+
+
+class _Block:
+    """Memory for a launch's arguments, and their tensor maps."""
+
+    __slots__ = ("memory", "address", "maps")
+
+    def __init__(self, function: Function, nbytes: int) -> None:
+        self.memory = ctypes.create_string_buffer(max(8, nbytes))
+        self.address = ctypes.addressof(self.memory)
+        specs = function.header.get("maps")
+        self.maps = TensorMaps(specs, self.memory, nbytes) if specs else None

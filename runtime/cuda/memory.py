@@ -25,6 +25,7 @@ ALIGNMENT = 512
 _MAX_STEP = 25
 
 _lock = threading.RLock()
+_new = object.__new__
 
 
 class Buffer:
@@ -133,7 +134,14 @@ def allocate(device: CudaDevice, nbytes: int) -> Buffer:
     live = pool.live = pool.live + capacity
     if live > pool.peak:
         pool.peak = live
-    return Buffer(address, nbytes, device, False, None, capacity)
+    buffer = _new(Buffer)
+    buffer.address = address
+    buffer.nbytes = nbytes
+    buffer.device = device
+    buffer.pinned = False
+    buffer.owner = None
+    buffer.capacity = capacity
+    return buffer
 
 
 def adopt(device: CudaDevice, address: int, nbytes: int, owner: Any) -> Buffer:

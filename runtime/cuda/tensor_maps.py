@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 from . import driver
@@ -18,42 +19,53 @@ KINDS = {
 }  # fmt: skip
 
 
+#: Sets of arguments by which a kernel remembers its maps.
+_KNOWN = 64
+
+
 class TensorMaps:
-    """The maps that a kernel's header describes, which follow its arguments in slots of 8 bytes.
+    """The maps that a kernel's header describes, which follow its arguments in slots of 8 bytes."""
 
-    Attributes
-    ----------
-    pointers : int
-        Address of an array of pointers to each of the kernel's arguments.
-    """
-
-    __slots__ = ("specs", "block", "slots", "memory", "array", "pointers")
+    __slots__ = ("specs", "block", "slots", "places", "used", "known")
 
     def __init__(self, specs: list[dict[str, Any]], block: Any, nbytes: int) -> None:
         self.specs = specs
         self.block = block
         self.slots = struct.Struct(f"{nbytes // 8}q")
-        self.memory = ctypes.create_string_buffer(len(specs) * NBYTES)
-        places = [ctypes.addressof(block) + 8 * k for k in range(nbytes // 8)]
-        places += [ctypes.addressof(self.memory) + k * NBYTES for k in range(len(specs))]
-        self.array = (ctypes.c_void_p * len(places))(*places)
-        self.pointers = ctypes.addressof(self.array)
+        self.places = [ctypes.addressof(block) + 8 * k for k in range(nbytes // 8)]
+        #: The arguments that the maps are made of.
+        self.used = itemgetter(*[s for spec in specs for s in (spec["pointer"], *spec["sizes"], *spec["strides"])])
+        #: By those: an array of pointers, its address first, and the maps that its last ones point to.
+        self.known: dict[Any, tuple[int, Any, Any]] = {}
 
-    def update(self) -> None:
-        """Make the maps of the arguments that are in the block.
+    def pointers(self) -> int:
+        """Address of an array of pointers to each of the kernel's arguments: those in the block, and their maps.
 
         Raises
         ------
         RuntimeError
-            If the driver refuses one.
+            If the driver refuses a map.
         """
         slots = self.slots.unpack_from(self.block)
-        for k, spec in enumerate(self.specs):
+        used = self.used(slots)
+        found = self.known.get(used)
+        if found is None:
+            if len(self.known) >= _KNOWN:
+                self.known.clear()
+            found = self.known[used] = self._made(slots)
+        return found[0]
+
+    def _made(self, slots: tuple[int, ...]) -> tuple[int, Any, Any]:
+        memory = ctypes.create_string_buffer(len(self.specs) * NBYTES)
+        places = [ctypes.addressof(memory) + k * NBYTES for k in range(len(self.specs))]
+        for place, spec in zip(places, self.specs):
             sizes = tuple([slots[s] for s in spec["sizes"]])
             if min(sizes) > 0:  # else nothing is read
                 strides = tuple([slots[s] for s in spec["strides"]])
                 made = _encode(spec["dtype"], slots[spec["pointer"]], sizes, strides, tuple(spec["box"]))
-                ctypes.memmove(ctypes.addressof(self.memory) + k * NBYTES, made, NBYTES)
+                ctypes.memmove(place, made, NBYTES)
+        array = (ctypes.c_void_p * (len(self.places) + len(places)))(*self.places, *places)
+        return ctypes.addressof(array), array, memory
 
 
 @lru_cache(maxsize=1024)

@@ -7,6 +7,7 @@ import pytest
 
 from blockarray.compiler import expr as E
 from blockarray.compiler import ops, plan
+from blockarray.compiler.policy import Policy
 
 from .planning import leaf, op, planned, reduce, run, window
 
@@ -272,6 +273,21 @@ def test_keys_tell_shared_nodes_from_equal_ones() -> None:
     keys = {plan.scan([g]).key for g in graphs}
     assert len(keys) == len(graphs)
     assert plan.scan([op("multiply", op("exp", y), op("exp", y))]).key in keys
+
+
+def test_keys_do_not_tell_shared_scalars_from_equal_ones() -> None:
+    x = leaf(data(6))
+    s = E.scalar(2.5, x.dtype)
+    once = op("add", op("multiply", x, s), op("multiply", x, s))
+    apart = op("add", op("multiply", x, E.scalar(1.5, x.dtype)), op("multiply", x, E.scalar(3, x.dtype)))
+    graph, other = plan.scan([once]), plan.scan([apart])
+    assert graph.key == other.key
+    made = plan.build(graph, Policy())
+    # Its kernel takes two numbers, so that it serves the other graph, too.
+    scalars = [arg for s in made.steps if isinstance(s, plan.KernelStep) for arg in s.args if arg[0] == "scalar"]
+    assert len(scalars) == 2 and [graph.nodes[i].attrs for _, i in scalars] == [2.5, 2.5]
+    assert sorted(other.nodes[i].attrs for _, i in scalars) == [1.5, 3]
+    assert len({*graph.nodes}) == len(graph.nodes) and all(x in graph.nodes for n in graph.nodes for x in n.inputs)
 
 
 def test_readers_of_a_view_are_told_apart() -> None:

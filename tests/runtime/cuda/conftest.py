@@ -27,6 +27,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
 
     api = FakeDriver(**getattr(request, "param", {}))
     monkeypatch.setattr(driver, "api", api)
+    monkeypatch.setattr(driver, "launch_kernel", api.launch_kernel)
     monkeypatch.setattr(driver, "_missing", ())
     monkeypatch.setattr(driver, "_several", api.devices > 1)
     monkeypatch.setattr(driver, "_local", driver._Local())

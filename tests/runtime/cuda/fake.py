@@ -1,6 +1,7 @@
 """A driver without a GPU: device memory is host memory, and a stream's work waits until somebody waits for it.
 
-`FakeDriver` stands in for the module cuda.bindings.driver, as far as the runtime uses it.  Work is put off for as long
+`FakeDriver` stands in for the module cuda.bindings.driver, as far as the runtime uses it, and its `launch_kernel` for
+the driver's own function of that name.  Work is put off for as long
 as CUDA allows, so that memory that is reused or freed too early shows.  A module's code is the name of a Python
 function in `kernels`, which gets (programs, argument block).
 """
@@ -111,6 +112,7 @@ class FakeDriver:
         self._blocks: dict[int, tuple[np.ndarray, int, int]] = {}
         self._host: list[tuple[int, int, Any]] = []
         self._streams = {handle: Stream(0) for handle in (1, 2, 77)}
+        self._functions: list[Callable[[int, bytes], object]] = []
         self._lock = threading.RLock()
 
     def __getattribute__(self, name: str) -> Any:
@@ -310,7 +312,8 @@ class FakeDriver:
 
     def cuModuleGetFunction(self, module: Any, name: bytes) -> Any:
         assert name == b"kernel"
-        return module
+        self._functions.append(module)
+        return len(self._functions)
 
     def cuFuncSetAttribute(self, function: Any, attribute: str, value: int) -> None:
         assert attribute == "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES" and value > 48 << 10
@@ -318,32 +321,28 @@ class FakeDriver:
     def CUlaunchConfig(self) -> Any:
         return SimpleNamespace()
 
-    def CUlaunchAttribute(self) -> Any:
-        return SimpleNamespace(value=SimpleNamespace())
-
     def cuOccupancyMaxActiveClusters(self, function: Any, config: Any) -> int:
         return 132 // config.gridDimX
 
-    def cuLaunchKernel(
-        self, function: Any, x: int, y: int, z: int, tx: int, ty: int, tz: int, shared: int, stream: int, params: int,
-        extra: int,
-    ) -> None:  # fmt: skip
+    def launch_kernel(self, config: int, function: int, params: int, extra: int) -> int:
+        """cuLaunchKernelEx of the driver itself, which takes addresses."""
+        *grid, x, y, z, shared, stream, attributes, count = struct.unpack("=7I4xQQI4x", ctypes.string_at(config, 56))
+        if count:
+            assert count == 1
+            # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            assert struct.unpack("=I4xI", ctypes.string_at(attributes, 12)) == (6, 1)
+            self.early += 1
+        return self.cuLaunchKernelEx((*grid, x, y, z, shared), function, stream, params, extra)[0]
+
+    def cuLaunchKernelEx(self, config: tuple[int, ...], number: int, stream: int, params: int, extra: int) -> Any:
         self._check(stream)
-        assert 0 < x < 1 << 31 and params == 0
+        assert 0 < config[0] < 1 << 31 and params == 0
         pointer, address, size, size_address, end = struct.unpack("=5Q", ctypes.string_at(extra, 40))
         assert (pointer, size, end) == (1, 2, 0)
         args = ctypes.string_at(address, ctypes.c_size_t.from_address(size_address).value)
-        self.launched.append((x, y, z, tx, ty, tz, shared))
-        self._streams[stream].put(lambda: function(x, args))
-
-    def cuLaunchKernelEx(self, config: Any, function: Any, params: int, extra: int) -> None:
-        (attribute,) = config.attrs
-        assert config.numAttrs == 1 and attribute.value.programmaticStreamSerializationAllowed == 1
-        assert attribute.id == "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
-        self.early += 1
-        grid = config.gridDimX, config.gridDimY, config.gridDimZ
-        block = config.blockDimX, config.blockDimY, config.blockDimZ
-        self.cuLaunchKernel(function, *grid, *block, config.sharedMemBytes, config.hStream, params, extra)
+        self.launched.append(config)
+        function = self._functions[number - 1]
+        self._streams[stream].put(lambda: function(config[0], args))
 
 
 def _store(programs: int, args: bytes) -> None:

@@ -70,6 +70,48 @@ def test_kernels_that_wait_themselves_begin_early(fake: FakeDriver, gpu: CudaDev
     assert fake.early == 3
 
 
+def test_launcher(fake: FakeDriver, gpu: CudaDevice):
+    f = function("store", 64)
+    kernel = launch.Launcher(f, gpu, ["pointer", "i64"])
+    buffers, out = [allocate(gpu, 8) for _ in range(3)], np.zeros(1, int)
+    for value, buffer in enumerate(buffers):
+        kernel(value + 1, buffer.address, -value)
+    kernel(0, 0, 0)
+    for value, buffer in enumerate(buffers):
+        copy_to_host(buffer, 0, out)
+        assert out[0] == -value
+    assert [blocks for blocks, *_ in fake.launched] == [1, 2, 3]
+    with pytest.raises(struct.error):
+        kernel(1, buffers[0].address, 1.5)
+
+
+def test_launcher_passes_scalars_in_their_slots(fake: FakeDriver, gpu: CudaDevice):
+    seen = []
+    fake.kernels["look"] = lambda programs, args: seen.append(args)
+    kinds = ["i32", "f32", "bool", "u8", "f64", "f16", "bf16", "c64"]
+    launch.Launcher(function("look", 64), gpu, kinds)(1, -5, 1.5, True, 200, np.pi, 0.25, 0x3F80, 1.0, -2.0)
+    gpu.synchronize()
+    expected = struct.pack("=i4xf4x?7xB7xde6xH6xf4xf4x", -5, 1.5, True, 200, np.pi, 0.25, 0x3F80, 1.0, -2.0)
+    assert seen == [expected]
+
+
+def test_a_launch_inside_a_launch_has_arguments_of_its_own(fake: FakeDriver, gpu: CudaDevice):
+    kernel = launch.Launcher(function("store", 64), gpu, ["pointer", "i64"])
+    buffer, other, out = allocate(gpu, 8), allocate(gpu, 8), np.zeros(1, int)
+
+    class Five:
+        """A number that launches the kernel when it is packed, as a finaliser may at any time."""
+
+        def __index__(self) -> int:
+            kernel(1, other.address, 7)
+            return 5
+
+    kernel(1, buffer.address, Five())
+    for memory, value in ((buffer, 5), (other, 7)):
+        copy_to_host(memory, 0, out)
+        assert out[0] == value
+
+
 def test_blobs():
     f = launch.load(blob("code", 128, 64, (100, 8)))
     assert (f.threads, f.shared, f.workspace(10), f.code) == (128, 64, 180, b"code\0")
@@ -86,7 +128,7 @@ def test_code_that_cannot_be_loaded(gpu: CudaDevice):
 
 def test_failed_launch(fake: FakeDriver, gpu: CudaDevice):
     f = function("store", 1024)
-    fake.fail["cuLaunchKernel"] = CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+    fake.fail["cuLaunchKernelEx"] = CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
     with pytest.raises(RuntimeError, match="LAUNCH_OUT_OF_RESOURCES"):
         run(f, gpu, 1, 0, 0)
     gpu.synchronize()
