@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 from .. import ir
-from . import codegen, gemm, online
+from . import blocks, codegen, gemm, online
 from . import ptx as back_end
 from .codegen import Code
 from .libdevice import set_cache
@@ -21,6 +21,8 @@ _LENGTH = struct.Struct("<I")
 
 def generate(kernel: ir.Kernel, target: Target) -> Code:
     """The LLVM IR of a kernel, and how it is launched."""
+    if kernel.attrs.get("schedule") == "blocks":
+        return blocks.generate(kernel, target)
     if kernel.attrs.get("schedule") == "gemm" and any(op.name in ("dot", "reduce") for op in kernel.body.ops):
         return gemm.generate(kernel, target)
     if kernel.attrs.get("schedule") == "online":

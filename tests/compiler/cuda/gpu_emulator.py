@@ -238,6 +238,9 @@ class Emulator:
         return result
 
     def _block(self, here: int, mask: np.ndarray, at: np.ndarray, came: np.ndarray) -> None:
+        phis = [line.split(" = ", 1) for line in self.blocks[here][1] if " = phi " in line]
+        # They read what others of them were.
+        self.phis = {name: self._compute(rhs, name, mask, came) for name, rhs in phis} if len(phis) > 1 else {}
         for line in self.blocks[here][1]:
             if line.startswith("ret"):
                 at[mask] = -1
@@ -264,7 +267,7 @@ class Emulator:
                 self._effect(line, mask)
             else:
                 name, rhs = line.split(" = ", 1)
-                new = self._compute(rhs, name, mask, came)
+                new = self.phis[name] if name in self.phis else self._compute(rhs, name, mask, came)
                 old = self.values.get(name)
                 if new is None:
                     continue

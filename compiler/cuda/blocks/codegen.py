@@ -1,0 +1,404 @@
+"""One kernel of blocks -> LLVM IR for NVPTX.
+
+A tile is a list of LLVM values, one for each register of a thread, as its layout says (see layout.py).  Tiles with a
+home (see assign.py) are emitted where they are defined; flexible ones register by register, when something asks for
+them, but where they are defined: in front of the loops and branches that have been entered since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ... import dtypes
+from ...ir import Block, Kernel, Op, Value
+from ...llvm import math
+from ...llvm.convert import Register, constant, convert, from_memory, memory_type, register_type
+from ...llvm.text import Text, V
+from ..codegen import Code
+from ..memory import GLOBAL, SHARED, at, i32, i64, join, parts, rounding, select
+from ..target import Target
+from . import fast, layout
+from .assign import SHAPES, assign, extents_of, is_elementwise, through
+from .layout import Layout, pieces
+
+#: Warps of a program, unless the kernel says so.
+WARPS = 4
+Tile = list[Register]
+
+
+class _Region:
+    """A region being written, and the code that goes in front of the one inside it."""
+
+    __slots__ = ("lines", "block")
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.block = ""
+
+
+def generate(kernel: Kernel, target: Target) -> Code:
+    """The code of a kernel whose tiles have integer extents."""
+    return Codegen(kernel, target).generate()
+
+
+class Codegen:
+    #: Bytes of shared memory for exchanges without a barrier between.
+    EXCHANGES = 16 << 10
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.kernel, self.target = kernel, target
+        self.num_warps = int(kernel.attrs.get("num_warps", WARPS))
+        self.warps = layout.log2(self.num_warps)
+        self.threads = 32 << self.warps
+        self.assigned = assign(kernel, self.warps)
+        self.home, self.works, self.axes = self.assigned.home, self.assigned.works, self.assigned.axes
+        self.scalars = layout.scalar(self.warps)
+        self.t = Text()
+        self.t.rounding = rounding(self.t, target)
+        #: Tiles with a home (scalars, too), and what was made of values where they are defined.
+        self.tiles: dict[Value, Tile] = {}
+        self.made: dict[Any, Any] = {}
+        #: The regions that are open, and the one that is being written to; where each value is defined.
+        self.regions = [_Region()]
+        self.level = 0
+        self.depth: dict[Value, int] = {}
+        self.allocas: list[str] = []
+        self.globals: list[str] = []
+        #: Bytes of shared memory: for as long as the program runs, and for exchanges (now, and at most).
+        self.kept = 0
+        self.exchanged: int | None = 0
+        self.exchanges = 0
+        self.checks = {op: k + 1 for k, op in enumerate(op for op in kernel.walk() if op.name == "check")}
+        self.errors = next((p for p in kernel.params if p.name == "errors"), None)
+
+    # -- the module ---------------------------------------------------------------------------------------------------
+    def generate(self) -> Code:
+        t = self.t
+        signature = self._parameters()
+        waits = self.target.sm >= 90
+        if waits:
+            for what in ("launch_dependents", "wait"):
+                t.line(f'call void asm sideeffect "griddepcontrol.{what};", "~{{memory}}"() convergent nounwind')
+        self.thread = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
+        self.places = self._place()
+        self.block(self.kernel.body)
+        t.line("ret void")
+        params = ", ".join(f"{ty} %{name}" for name, ty in signature)
+        base = f"  %exchange = getelementptr i8, {SHARED} @shared, i64 {self.kept}"
+        text = "\n".join((
+            "@shared = external addrspace(3) global [0 x i8], align 1024", *self.globals,
+            f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{self.threads}" {{', "entry:",
+            *([base] if self.exchanges else []), *self.allocas, *t.lines, "}", *t.declarations.values(), "",
+        ))  # fmt: skip
+        return Code(text, self.threads, self.kept + self.exchanges, waits=waits)
+
+    def _parameters(self) -> list[tuple[str, str]]:
+        """Bind the parameters, each in its slot of 8 bytes (see cuda.py's ABI)."""
+        t = self.t
+        signature: list[tuple[str, str]] = []
+        for k, p in enumerate(self.kernel.params):
+            self.depth[p] = 0
+            if p.type.pointer:
+                signature.append((f"p{k}", GLOBAL))
+                self.tiles[p] = [V(f"%p{k}", GLOBAL)]
+                continue
+            dtype = p.type.dtype
+            found: list[V] = []
+            for suffix in ("r", "i") if dtype in dtypes.COMPLEX else ("",):
+                signature.append((f"p{k}{suffix}", "i64"))
+                size = dtypes.SIZE[dtypes.PART.get(dtype, dtype)]
+                bits = t.cast("trunc", V(f"%p{k}{suffix}", "i64"), f"i{8 * size}")
+                found.append(t.cast("bitcast", bits, memory_type(dtype)))
+            self.tiles[p] = [from_memory(t, join(found), dtype)]
+        return signature
+
+    def _place(self) -> list[V]:
+        """The program's place on each grid axis."""
+        t, grid = self.t, self.kernel.grid
+        linear = t.call("llvm.nvvm.read.ptx.sreg.ctaid.x", "i32", [], "nounwind memory(none)")
+        used = {op.attrs["axis"] for op in self.kernel.walk() if op.name == "program_id"}
+        found = [i32(0)] * len(grid)
+        for axis in reversed(range(min(used, default=len(grid)), len(grid))):
+            if axis == 0:
+                found[0] = linear
+                break
+            count = self._count(axis)
+            quotient, found[axis] = self._divided(linear, count)
+            linear = quotient
+        return found
+
+    def _count(self, axis: int) -> V:
+        t, (size, block) = self.t, self.kernel.grid[axis]
+        (count,) = parts(self.scalar(size))
+        if block != 1:
+            count = t.bin("udiv", t.bin("add", count, i64(block - 1)), i64(block))
+        return t.cast("trunc", count, "i32")
+
+    def _divided(self, x: V, by: V) -> tuple[V, V]:
+        """A quotient and its remainder; most grids have one axis, and the quotient is 0."""
+        t = self.t
+        long, done = t.new_label("long"), t.new_label("placed")
+        origin = t.block
+        t.br_if(t.cmp("ult", x, by), done, long)
+        t.label(long)
+        quotient = t.bin("udiv", x, by)
+        rest = t.bin("sub", x, t.bin("mul", quotient, by))
+        t.br(done)
+        t.label(done)
+        return t.phi("i32", (i32(0), origin), (quotient, long)), t.phi("i32", (x, origin), (rest, long))
+
+    # -- where code goes ----------------------------------------------------------------------------------------------
+    @contextmanager
+    def at(self, level: int) -> Iterator[None]:
+        """Write in front of the region that is open inside region number `level`."""
+        if level >= self.level:
+            yield
+            return
+        t, region, before = self.t, self.regions[level], (self.level, self.t.lines, self.t.block)
+        t.lines, t.block, self.level = region.lines, region.block, level
+        yield
+        region.block = t.block
+        self.level, t.lines, t.block = before
+
+    @property
+    def aside(self) -> bool:
+        """Whether what is written is run before what was written last."""
+        return self.level < len(self.regions) - 1
+
+    @contextmanager
+    def region(self) -> Iterator[None]:
+        """Write a region: a part of the code that not every thread's way goes through once."""
+        t, outer = self.t, self.regions[-1]
+        assert not self.aside
+        written = t.lines
+        outer.lines, outer.block = [], t.block
+        t.lines = []
+        self.regions.append(_Region())
+        self.level += 1
+        # Another way may lead here, on which other exchanges were the last ones.
+        self.exchanged = None
+        yield
+        self.exchanged = None
+        self.regions.pop()
+        self.level -= 1
+        t.lines = written + outer.lines + t.lines
+
+    def memo(self, key: Any, level: int, make: Callable[[], Any]) -> Any:
+        """What `make` makes at a level, once."""
+        found = self.made.get(key)
+        if found is None:
+            with self.at(level):
+                found = self.made[key] = make()
+        return found
+
+    # -- values -------------------------------------------------------------------------------------------------------
+    def layout_of(self, value: Value) -> Layout:
+        """A tile's home."""
+        return self.home[value] if value.type.extents else self.scalars
+
+    def scalar(self, value: Value) -> Register:
+        return self.tiles[value][0]
+
+    def integer(self, value: Value) -> V:
+        (found,) = parts(self.scalar(value))
+        return found
+
+    def define(self, value: Value, registers: Tile) -> None:
+        """A tile in its home."""
+        self.tiles[value] = registers
+
+    def tile(self, value: Value, wanted: Layout | None = None) -> Tile:
+        """All of a thread's elements of a tile in a layout; of None, in its home."""
+        if wanted is None:
+            wanted = self.layout_of(value)
+        if value in self.tiles:
+            return self._converted(value, wanted)
+        return [self.register(value, wanted, r) for r in range(wanted.registers)]
+
+    def register(self, value: Value, wanted: Layout, number: int) -> Register:
+        """A thread's element of a tile in a layout."""
+        if value in self.tiles:
+            return self._converted(value, wanted)[number]
+        key = value, wanted, number
+        found = self.made.get(key)
+        if found is None:
+            with self.at(self.depth[value]):
+                found = self.made[key] = self._flexible(value, wanted, number)
+        return found
+
+    def _converted(self, value: Value, wanted: Layout) -> Tile:
+        own = self.tiles[value]
+        if not value.type.extents or self.home[value] == wanted:
+            return own
+        from . import convert as conversion
+
+        make = lambda: conversion.convert(self, own, value.type.dtype, self.home[value], wanted)  # noqa: E731
+        return self.memo((value, wanted), self.depth[value], make)
+
+    def _flexible(self, value: Value, wanted: Layout, number: int) -> Register:
+        """Emit an element of a flexible tile."""
+        op = value.op
+        assert op is not None
+        t = self.t
+        match op.name:
+            case "iota":
+                return t.cast("zext", self.position(wanted, 0, number), "i64")
+            case "join":
+                return self._joined(op, wanted, number)
+            case name if name in SHAPES:
+                source, registers = through(op, wanted)
+                return self.register(op.operands[0], source, registers[number])
+        return self.element(op, [self.register(v, wanted, number) for v in op.operands])
+
+    def _joined(self, op: Op, wanted: Layout, number: int) -> Register:
+        """An element of the first or of the second operand, as the last dim's bit says."""
+        bit = (len(op.result.type.extents) - 1, 0)
+        places = [through(op, wanted, k) for k in range(2)]
+        if bit in wanted.regs:
+            k = number >> wanted.regs.index(bit) & 1
+            return self.register(op.operands[k], places[k].layout, places[k].registers[number])
+        first, second = (self.register(v, p.layout, p.registers[number]) for v, p in zip(op.operands, places))
+        return select(self.t, self.bit(wanted.threads.index(bit)), second, first)
+
+    def element(self, op: Op, args: Sequence[Register]) -> Register:
+        """An elementwise op on one element of each operand."""
+        t, dtype = self.t, op.result.type.dtype
+        given = [v.type.dtype for v in op.operands]
+        match op.name:
+            case "hint":
+                return args[0]
+            case "cast":
+                return convert(t, args[0], given[0], dtype)
+            case "bitcast":
+                return self._bitcast(args[0], given[0], dtype)
+        found = fast.emit(self, op.name, args, given, dtype)
+        return math.emit(t, op.name, args, given, dtype, self.target) if found is None else found
+
+    def _bitcast(self, x: Register, given: str, dtype: str) -> Register:
+        from ...llvm.convert import to_memory
+
+        (v,) = parts(to_memory(self.t, x, given))
+        bits = self.t.cast("bitcast", v, f"i{8 * dtypes.SIZE[given]}")
+        return from_memory(self.t, self.t.cast("bitcast", bits, memory_type(dtype)), dtype)
+
+    # -- threads ------------------------------------------------------------------------------------------------------
+    @property
+    def lane(self) -> V:
+        return self.memo("lane", 0, lambda: self.t.bin("and", self.thread, i32(31)))
+
+    @property
+    def warp(self) -> V:
+        return self.memo("warp", 0, lambda: self.t.bin("lshr", self.thread, i32(layout.LANES)))
+
+    def bit(self, k: int) -> V:
+        """Whether a bit of the thread's number is set."""
+        t = self.t
+        return self.memo(("bit", k), 0, lambda: t.cmp("ne", t.bin("and", self.thread, i32(1 << k)), i32(0)))
+
+    def writer(self, given: Layout) -> V | None:
+        """Whether this thread is the one that writes, of those that hold the same elements; None: all are."""
+        t, mask = self.t, given.replicas
+        if not mask:
+            return None
+        return self.memo(("writer", mask), 0, lambda: t.cmp("eq", t.bin("and", self.thread, i32(mask)), i32(0)))
+
+    def first(self, given: Layout, dim: int) -> V:
+        """A thread's part of positions along a dim."""
+        return self.spread(pieces(given, dim))
+
+    def spread(self, found: Sequence[layout.Piece]) -> V:
+        """Some bits of the thread's number at other places."""
+
+        def make() -> V:
+            t, total = self.t, i32(0)
+            for shift, count, place in found:
+                v = t.bin("and", self.thread, i32((1 << count) - 1 << shift))
+                if place > shift:
+                    v = t.bin("shl", v, i32(place - shift))
+                elif place < shift:
+                    v = t.bin("lshr", v, i32(shift - place))
+                total = v if total.ref == "0" else t.bin("or", total, v)
+            return total
+
+        return self.memo(("spread", tuple(found)), 0, make)
+
+    def position(self, given: Layout, dim: int, number: int) -> V:
+        """A register's position along a dim."""
+        first, offset = self.first(given, dim), given.offset(number, dim)
+        return self.t.bin("add", first, i32(offset)) if offset else first
+
+    # -- shared memory ------------------------------------------------------------------------------------------------
+    def barrier(self) -> None:
+        self.t.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [i32(0)], "convergent nounwind")
+
+    def keep(self, nbytes: int, align: int = 16) -> V:
+        """Shared memory for as long as the program runs."""
+        where = -(-self.kept // align) * align
+        self.kept = -(-(where + nbytes) // 16) * 16
+        return at(self.t, V("@shared", SHARED), where)
+
+    def exchange(self, nbytes: int) -> V:
+        """Shared memory for one exchange between threads; what was there has been read by all."""
+        nbytes = -(-nbytes // 16) * 16
+        if self.aside or self.exchanged is None or self.exchanged + nbytes > self.EXCHANGES:
+            self.barrier()
+            start = 0
+        else:
+            start = self.exchanged
+        if not self.aside:
+            self.exchanged = start + nbytes
+        self.exchanges = max(self.exchanges, start + nbytes)
+        return at(self.t, V("%exchange", SHARED), start)
+
+    def exchange_end(self) -> None:
+        """After an exchange has been read."""
+        if self.aside:
+            self.barrier()
+
+    # -- ops ----------------------------------------------------------------------------------------------------------
+    def block(self, block: Block) -> None:
+        for op in block.ops:
+            self.op(op)
+
+    def op(self, op: Op) -> None:
+        from .handlers import HANDLERS
+
+        for v in op.results:
+            self.depth[v] = self.level
+        handler = HANDLERS.get(op.name)
+        if handler is not None:
+            handler(self, op)
+        elif op.name == "const":
+            self.define(op.result, [constant(self.t, op.attrs["value"], op.result.type.dtype)])
+        elif op.name == "program_id":
+            self.define(op.result, [self.t.cast("zext", self.places[op.attrs["axis"]], "i64")])
+        elif is_elementwise(op) or op.name in SHAPES:
+            self._pure(op)
+        elif op.name not in ("iota", "assume", "yield"):
+            raise NotImplementedError(f"kernel @{self.kernel.name}: no GPU code for {op.name}")
+
+    def _pure(self, op: Op) -> None:
+        value = op.result
+        if not value.type.extents:
+            operand = op.operands[0]
+            if op.name in SHAPES:
+                # Of one element.
+                self.define(value, self.tile(operand, through(op, self.scalars).layout))
+            else:
+                self.define(value, [self.element(op, [self.scalar(v) for v in op.operands])])
+        elif value in self.home:
+            home = self.home[value]
+            if op.name in SHAPES:
+                self.define(value, [self._flexible(value, home, r) for r in range(home.registers)])
+                return
+            self.define(value, fast.elements(self, op, [self.tile(v, home) for v in op.operands]))
+
+
+def register_types(dtype: str) -> list[str]:
+    """The LLVM types of a value of a dtype."""
+    return [register_type(dtype)] * (2 if dtype in dtypes.COMPLEX else 1)
+
+
+__all__ = ["Codegen", "Tile", "extents_of", "generate", "register_types"]

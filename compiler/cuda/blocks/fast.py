@@ -1,0 +1,44 @@
+"""Elementwise ops as the language has them: floats of 32 bits by the hardware's approximations, where others do so too."""
+
+from __future__ import annotations
+
+import math as numbers
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ...ir import Op
+from ...llvm import library
+from ...llvm.convert import Register
+from ...llvm.text import Text, V
+
+if TYPE_CHECKING:
+    from .codegen import Codegen, Tile
+
+
+def _call(t: Text, name: str, *args: V) -> V:
+    return t.call(f"llvm.nvvm.{name}", args[0].ty, args, library.PURE)
+
+
+def _exp(t: Text, x: V) -> V:
+    return _call(t, "ex2.approx.f", t.bin("fmul", x, t.const(numbers.log2(numbers.e), "float")))
+
+
+#: Within two units in the last place or so, of f32.
+_APPROXIMATE: dict[str, Callable[..., V]] = {
+    "exp": _exp,
+    "exp2": lambda t, x: _call(t, "ex2.approx.f", x),
+    "divide": lambda t, a, b: _call(t, "div.full", a, b),
+    "sqrt": lambda t, x: _call(t, "sqrt.approx.f", x),
+}
+
+
+def emit(code: Codegen, name: str, args: Sequence[Register], given: Sequence[str], out: str) -> Register | None:
+    """An op that has code of its own here, or None."""
+    if out == "f32" and given[0] == "f32" and name in _APPROXIMATE:
+        return _APPROXIMATE[name](code.t, *args)
+    return None
+
+
+def elements(code: Codegen, op: Op, operands: Sequence[Tile]) -> Tile:
+    """An elementwise op on all of a thread's elements."""
+    return [code.element(op, args) for args in zip(*operands, strict=True)]

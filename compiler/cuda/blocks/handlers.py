@@ -1,0 +1,26 @@
+"""The code of each op that is not elementwise and renames no bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...ir import Op
+from . import control, dot, memory, reduce
+
+if TYPE_CHECKING:
+    from .codegen import Codegen
+
+HANDLERS: dict[str, Callable[[Codegen, Op], None]] = {
+    "for": control.for_,
+    "while": control.while_,
+    "if": control.if_,
+    "load_ptr": memory.load,
+    "load_view": memory.load,
+    "store_ptr": memory.store,
+    "store_view": memory.store,
+    "reduce": reduce.reduce,
+    "argreduce": reduce.argreduce,
+    "reduce_by": reduce.reduce_by,
+    "dot": dot.emit,
+}

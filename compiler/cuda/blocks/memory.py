@@ -1,0 +1,145 @@
+"""Loads and stores of tiles: whole vectors where they are known to be there, each one predicated instruction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ... import dtypes
+from ...ir import Op, Value
+from ...llvm.convert import Register, constant
+from ...llvm.text import V
+from .. import memory
+from ..memory import at, both, i64, parts, select
+from . import assign
+from .layout import Layout
+
+if TYPE_CHECKING:
+    from .codegen import Codegen
+
+
+class Access:
+    """How a thread accesses its elements of a tile in memory: groups of registers that move together."""
+
+    def __init__(self, code: Codegen, op: Op, given: Layout) -> None:
+        self.code, self.op, self.layout = code, op, given
+        self.extents = assign.accessed(op)
+        place = assign.pointer_of(op)
+        self.pointer, self.rest = op.operands[place], op.operands[place + 1 :]
+        self.dtype = self.pointer.type.dtype
+        self.size = dtypes.SIZE[self.dtype]
+        self.groups = self._groups()
+
+    def _groups(self) -> list[list[int]]:
+        """Registers whose elements are consecutive, in groups, each in order."""
+        code, given = self.code, self.layout
+        rank = len(self.extents)
+        found = {d: min(given.run(d), assign.width(code.axes, self.op, d)) for d in range(rank)}
+        dim = max(found, key=found.__getitem__, default=0)
+        width = found.get(dim, 1)
+        bits = given.low(dim, width.bit_length() - 1)
+        inner = [sum(1 << b for k, b in enumerate(bits) if i >> k & 1) for i in range(width)]
+        mask = sum(1 << b for b in bits)
+        return [[r | i for i in inner] for r in range(given.registers) if not r & mask]
+
+    def addresses(self) -> list[V]:
+        """Where each group begins."""
+        code, t = self.code, self.code.t
+        base = code.integer(self.pointer)
+        if self.op.name.endswith("_view"):
+            return self._view(base)
+        index = self.rest[0]
+        found = []
+        for first, *_ in self.groups:
+            (v,) = parts(code.register(index, self.layout, first))
+            if v.ty != "i64":
+                v = t.cast("sext", v, "i64")
+            found.append(at(t, base, t.bin("mul", v, i64(self.size))))
+        return found
+
+    def _view(self, base: V) -> list[V]:
+        code, t = self.code, self.code.t
+        offset, *rest = self.rest
+        strides = rest[: len(self.extents)]
+        total = code.integer(offset)
+        for d, s in enumerate(strides):
+            first = t.cast("zext", code.first(self.layout, d), "i64")
+            total = t.bin("add", total, t.bin("mul", first, code.integer(s)))
+        start = at(t, base, t.bin("mul", total, i64(self.size)))
+        found = []
+        for first, *_ in self.groups:
+            ptr, fixed = start, 0
+            for d, s in enumerate(strides):
+                away = self.layout.offset(first, d) * self.size
+                if s.op is not None and s.op.name == "const":
+                    fixed += away * s.op.attrs["value"]
+                elif away:
+                    ptr = at(t, ptr, t.bin("mul", code.integer(s), i64(away)))
+            found.append(at(t, ptr, fixed))
+        return found
+
+    def masks(self, mask: Value | None) -> list[V | None]:
+        """Whether each group is accessed; None: it is."""
+        code = self.code
+        if self.op.attrs.get("bounded"):
+            return self._bounds()
+        if mask is None:
+            return [None] * len(self.groups)
+        if not mask.type.extents:
+            return [code.integer(mask)] * len(self.groups)
+        return [parts(code.register(mask, self.layout, first))[0] for first, *_ in self.groups]
+
+    def _bounds(self) -> list[V | None]:
+        code, t = self.code, self.code.t
+        rank = len(self.extents)
+        bounds = self.rest[1 + rank : 1 + 2 * rank]
+        # Bounds below 0 leave nothing, and those beyond the tile all.
+        limits = []
+        for b in bounds:
+            low = t.call("llvm.smin.i64", "i64", [code.integer(b), i64(1 << 30)])
+            limits.append(t.cast("trunc", t.call("llvm.smax.i64", "i64", [low, i64(0)]), "i32"))
+        inside: dict[tuple[int, int], V] = {}
+        found: list[V | None] = []
+        for first, *_ in self.groups:
+            all_: V | None = None
+            for d in range(rank):
+                key = d, self.layout.offset(first, d)
+                if key not in inside:
+                    inside[key] = t.cmp("slt", code.position(self.layout, d, first), limits[d])
+                all_ = both(t, all_, inside[key])
+            found.append(all_)
+        return found
+
+
+def load(code: Codegen, op: Op) -> None:
+    given = code.layout_of(op.result)
+    access = Access(code, op, given)
+    t, dtype = code.t, op.result.type.dtype
+    mask = access.rest[1] if op.name == "load_ptr" and len(access.rest) > 1 else None
+    masks = access.masks(mask)
+    other = op.attrs.get("other", 0)
+    tile: list[Register | None] = [None] * given.registers
+    loaded = []
+    for group, ptr, m in zip(access.groups, access.addresses(), masks, strict=True):
+        words = memory.load_words(t, ptr, dtype, len(group), m)
+        loaded.append((group, words, m))
+    # All loads come before anything that waits for them.
+    for group, words, m in loaded:
+        values = memory.unpack(t, words, dtype, len(group))
+        if m is not None and other:
+            values = [select(t, m, v, constant(t, other, dtype)) for v in values]
+        for r, v in zip(group, values, strict=True):
+            tile[r] = v
+    code.define(op.result, [v for v in tile if v is not None])
+
+
+def store(code: Codegen, op: Op) -> None:
+    value = op.operands[0]
+    given = code.works[op] if assign.accessed(op) else code.scalars
+    access = Access(code, op, given)
+    mask = access.rest[1] if op.name == "store_ptr" and len(access.rest) > 1 else None
+    t, writer = code.t, code.writer(given)
+    masks, addresses = access.masks(mask), access.addresses()
+    own = code.tile(value, given) if value in code.tiles else None
+    for group, ptr, m in zip(access.groups, addresses, masks, strict=True):
+        values = [own[r] if own else code.register(value, given, r) for r in group]
+        memory.store(t, values, ptr, access.dtype, both(t, m, writer))

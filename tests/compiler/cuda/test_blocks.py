@@ -1,0 +1,45 @@
+"""Hand-written kernels against the interpreter, emulated; and through ptxas where there is one."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from blockarray.compiler import cuda, interpreter
+from blockarray.compiler.verifier import verify
+from tests.compiler.cuda import block_kernels as kernels
+from tests.compiler.cuda import gpu_emulator as emulator
+from tests.compiler.cuda.gpu_kernels import Case
+
+TARGET = cuda.make_target((9, 0))
+
+
+def compare(case: Case) -> None:
+    verify(case.kernel)
+    wanted, found = ([a.copy() if isinstance(a, np.ndarray) else a for a in case.args] for _ in range(2))
+    failed = interpreter.run(case.kernel, wanted)
+    emulator.run(cuda.generate(case.kernel, TARGET), case.kernel, found)
+    for p, want, have in zip(case.kernel.params, wanted, found, strict=True):
+        if not isinstance(want, np.ndarray):
+            continue
+        if p.name == "errors":
+            assert bool(have[0]) == bool(failed)
+        elif want.dtype.kind in "biu":
+            np.testing.assert_array_equal(have, want, p.name)
+        else:
+            wide = np.complex128 if want.dtype.kind == "c" else np.float64
+            np.testing.assert_allclose(have.astype(wide), want.astype(wide), case.rtol, case.atol, err_msg=p.name)
+
+
+@pytest.mark.parametrize("name", kernels.CASES)
+def test_emulated(name: str) -> None:
+    compare(kernels.CASES[name]())
+
+
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="no ptxas")
+@pytest.mark.parametrize("name", kernels.CASES)
+def test_assembled(name: str) -> None:
+    header, _ = cuda.unpack(cuda.compile(kernels.CASES[name]().kernel, TARGET))
+    assert header["format"] == "cubin" and not header["spills"]
