@@ -1,9 +1,9 @@
 """A layout for each tile of a kernel: one walk over its ops.
 
-Values come in three kinds.  Most tiles have a *home*: loads, products and reductions choose theirs, and what is computed
-from them follows.  A *flexible* tile (positions, constants, broadcasts and what is computed from such alone) has none: it
-is computed in any layout that it is asked for.  An *open* one (what a loop carries, small tiles that are loaded) gets its
-home from the first op that asks for it in a layout.
+Values come in three kinds.  Most tiles have a *home*: loads, products and reductions choose theirs, and what is
+computed from them follows.  A *flexible* tile (positions, constants, broadcasts and what is computed from such alone)
+has none: it is computed in any layout that it is asked for.  An *open* one (what a loop carries, small tiles that are
+loaded) gets its home from the first op that asks for it in a layout.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from math import prod
 from ... import dtypes, ops
 from ...ir import Block, Kernel, Op, Value
 from . import dot, layout
-from .axes import Axes, constant
-from .layout import Layout, Renamed, behind
+from .axes import Axes, constant, extents_of
+from .layout import Extents, Layout, Renamed, behind
 
 #: Shape ops that any layout of a result can be had through.
 SHAPES = frozenset(("broadcast", "trans", "reshape", "join"))
@@ -28,16 +28,10 @@ ACCESSES = frozenset(("load_ptr", "load_view", "store_ptr", "store_view", "atomi
 #: Bytes of an access; of a sector of memory.
 WIDEST, SECTOR = 16, 32
 
-Extents = tuple[int, ...]
-
 
 def is_elementwise(op: Op) -> bool:
     row = ops.TABLE.get(op.name)
     return op.name in PLAIN or (row is not None and row.kind == "elementwise")
-
-
-def extents_of(value: Value) -> Extents:
-    return tuple([int(e) for e in value.type.extents])
 
 
 def accessed(op: Op) -> Extents:
@@ -65,7 +59,7 @@ def through(op: Op, wanted: Layout, operand: int = 0, result: int = 0) -> Rename
 
 @dataclass
 class Assignment:
-    """The homes of a kernel's tiles, and the layouts that ops without a result, or with one of other extents, work in."""
+    """The homes of a kernel's tiles, and the layouts that ops work in which differ from their results'."""
 
     axes: Axes
     warps: int

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ... import dtypes
 from ...ir import Block, Kernel, Op, Value
+from .layout import Extents
 
 #: A multiple of everything.
 ZERO = 1 << 62
@@ -40,6 +41,10 @@ class Axis:
 
 #: Along each dim; a scalar has one of extent 1.
 Info = tuple[Axis, ...]
+
+
+def extents_of(value: Value) -> Extents:
+    return tuple([int(e) for e in value.type.extents])
 
 
 def lowest(n: int) -> int:
@@ -80,7 +85,7 @@ class Axes:
 
     def _find(self, value: Value) -> Info:
         nothing = unknown(value)
-        if value.type.pointer or value.type.dtype not in dtypes.INTEGER and value.type.dtype != "bool":
+        if value.type.pointer or (value.type.dtype not in dtypes.INTEGER and value.type.dtype != "bool"):
             return nothing
         if value.op is not None and not value.op.regions:
             return self._of(value.op, value)
@@ -116,7 +121,7 @@ class Axes:
         return unknown(value)
 
     def _of(self, op: Op, value: Value) -> Info:
-        extents = value.type.extents or (1,)
+        extents = extents_of(value) or (1,)
         of = [self[v] for v in op.operands]
         match op.name:
             case "const":
@@ -129,7 +134,7 @@ class Axes:
             case "trans":
                 return tuple([of[0][k] for k in op.attrs["perm"]])
             case "reshape":
-                return _reshaped(op.operands[0].type.extents, of[0], extents)
+                return _reshaped(extents_of(op.operands[0]), of[0], extents)
             case "cast" if op.operands[0].type.dtype in dtypes.INTEGER or op.operands[0].type.dtype == "bool":
                 return of[0]
             case "hint":
@@ -147,7 +152,7 @@ class Axes:
         dims = op.attrs["dims"]
         # Along a new dim, elements have all positions along the others.
         everywhere = min([a.within(1) for a in of])
-        given = op.operands[0].type.extents
+        given = extents_of(op.operands[0])
         found = [Axis(1, everywhere, n) for n in extents]
         for k, d in enumerate(dims):
             if given[k] == extents[d]:

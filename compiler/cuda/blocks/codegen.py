@@ -14,13 +14,15 @@ from typing import Any
 from ... import dtypes
 from ...ir import Block, Kernel, Op, Value
 from ...llvm import math
-from ...llvm.convert import Register, constant, convert, from_memory, memory_type, register_type
+from ...llvm.convert import Register, constant, convert, from_memory, memory_type, to_memory
 from ...llvm.text import Text, V
 from ..codegen import Code
 from ..memory import GLOBAL, SHARED, at, i32, i64, join, parts, rounding, select
 from ..target import Target
 from . import fast, layout
-from .assign import SHAPES, assign, extents_of, is_elementwise, through
+from .assign import SHAPES, assign, is_elementwise, through
+from .convert import convert as move
+from .handlers import HANDLERS
 from .layout import Layout, pieces
 
 #: Warps of a program, unless the kernel says so.
@@ -232,10 +234,8 @@ class Codegen:
         own = self.tiles[value]
         if not value.type.extents or self.home[value] == wanted:
             return own
-        from . import convert as conversion
-
-        make = lambda: conversion.convert(self, own, value.type.dtype, self.home[value], wanted)  # noqa: E731
-        return self.memo((value, wanted), self.depth[value], make)
+        home, dtype = self.home[value], value.type.dtype
+        return self.memo((value, wanted), self.depth[value], lambda: move(self, own, dtype, home, wanted))
 
     def _flexible(self, value: Value, wanted: Layout, number: int) -> Register:
         """Emit an element of a flexible tile."""
@@ -277,8 +277,6 @@ class Codegen:
         return math.emit(t, op.name, args, given, dtype, self.target) if found is None else found
 
     def _bitcast(self, x: Register, given: str, dtype: str) -> Register:
-        from ...llvm.convert import to_memory
-
         (v,) = parts(to_memory(self.t, x, given))
         bits = self.t.cast("bitcast", v, f"i{8 * dtypes.SIZE[given]}")
         return from_memory(self.t, self.t.cast("bitcast", bits, memory_type(dtype)), dtype)
@@ -363,8 +361,6 @@ class Codegen:
             self.op(op)
 
     def op(self, op: Op) -> None:
-        from .handlers import HANDLERS
-
         for v in op.results:
             self.depth[v] = self.level
         handler = HANDLERS.get(op.name)
@@ -394,11 +390,3 @@ class Codegen:
                 self.define(value, [self._flexible(value, home, r) for r in range(home.registers)])
                 return
             self.define(value, fast.elements(self, op, [self.tile(v, home) for v in op.operands]))
-
-
-def register_types(dtype: str) -> list[str]:
-    """The LLVM types of a value of a dtype."""
-    return [register_type(dtype)] * (2 if dtype in dtypes.COMPLEX else 1)
-
-
-__all__ = ["Codegen", "Tile", "extents_of", "generate", "register_types"]

@@ -159,4 +159,3 @@ def through_shared(code: Codegen, tile: Tile, dtype: str, given: Layout, wanted:
             found[r] = v
     code.exchange_end()
     return [v for v in found if v is not None]
-

@@ -1,4 +1,4 @@
-"""Elementwise ops as the language has them: floats of 32 bits by the hardware's approximations, where others do so too."""
+"""Elementwise ops as the language has them: floats of 32 bits by the hardware's approximations where others do so."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 #: A dim and a bit of the position along it.
 Bit = tuple[int, int]
+Extents = tuple[int, ...]
 #: Bits of a lane's number.
 LANES = 5
 
@@ -113,9 +114,7 @@ def blocked(
     own, rest = rest[:warps], rest[warps:]
     # Registers keep the order of positions.
     rest.sort(key=bits.index)
-    return Layout(
-        (*regs, *rest), (*lanes, *[None] * (LANES - len(lanes))), (*own, *[None] * (warps - len(own)))
-    )
+    return Layout((*regs, *rest), (*lanes, *[None] * (LANES - len(lanes))), (*own, *[None] * (warps - len(own))))
 
 
 def scalar(warps: int) -> Layout:
@@ -142,7 +141,7 @@ def _linear(extents: tuple[int, ...]) -> tuple[Bit, ...]:
 
 
 @lru_cache(1 << 14)
-def behind(name: str, layout: Layout, given: tuple[int, ...], extents: tuple[int, ...], how: tuple[int, ...]) -> Renamed:
+def behind(name: str, layout: Layout, given: Extents, extents: Extents, how: tuple[int, ...]) -> Renamed:
     """What a shape op's operand is to be like, so that its result has a layout without any move.
 
     Parameters
@@ -166,7 +165,7 @@ def behind(name: str, layout: Layout, given: tuple[int, ...], extents: tuple[int
     return Renamed(found, tuple([picked(r, picks) for r in range(layout.registers)]))
 
 
-def _names(name: str, given: tuple[int, ...], extents: tuple[int, ...], how: tuple[int, ...]) -> dict[Bit, Bit]:
+def _names(name: str, given: Extents, extents: Extents, how: tuple[int, ...]) -> dict[Bit, Bit]:
     """The operand's bit of each of the result's, where there is one."""
     if name == "broadcast":
         return {(d, b): (k, b) for k, d in enumerate(how) for b in range(log2(given[k]))}
@@ -179,7 +178,7 @@ def _names(name: str, given: tuple[int, ...], extents: tuple[int, ...], how: tup
 
 
 @lru_cache(1 << 14)
-def ahead(name: str, layout: Layout, given: tuple[int, ...], extents: tuple[int, ...], how: tuple[int, ...]) -> Layout:
+def ahead(name: str, layout: Layout, given: Extents, extents: Extents, how: tuple[int, ...]) -> Layout:
     """The layout of a shape op's result for its operand's; of a broadcast's new dims in registers."""
     if name == "split":
         return layout.renamed(lambda b: None if b[0] == len(given) - 1 else b)

@@ -15,9 +15,9 @@ from ...llvm import math
 from ...llvm.convert import Register, convert
 from ...llvm.text import V
 from .. import memory
-from ..memory import at, i32, join, parts, select
+from ..memory import at, i32, parts, select
 from ..reduction import shuffle
-from .layout import LANES, Layout
+from .layout import LANES, Layout, Piece
 
 if TYPE_CHECKING:
     from .codegen import Codegen, Tile
@@ -30,7 +30,7 @@ CHAINS = 4
 
 
 def reduce(code: Codegen, op: Op) -> None:
-    given = code.works[op] if op in code.works else code.scalars
+    given = code.works.get(op, code.scalars)
     x = op.operands[0]
     dtype = x.type.dtype
     row = ops.TABLE[op.attrs["kind"]]
@@ -47,7 +47,7 @@ def reduce(code: Codegen, op: Op) -> None:
 
 
 def argreduce(code: Codegen, op: Op) -> None:
-    given = code.works[op] if op in code.works else code.scalars
+    given = code.works.get(op, code.scalars)
     dtype = op.operands[0].type.dtype
     kinds = [v.type.dtype for v in op.operands]
     largest = op.attrs["kind"] == "argmax"
@@ -79,7 +79,7 @@ def _wins(code: Codegen, a: State, b: State, dtype: str, largest: bool) -> V:
 
 
 def reduce_by(code: Codegen, op: Op) -> None:
-    given = code.works[op] if op in code.works else code.scalars
+    given = code.works.get(op, code.scalars)
     tiles = [code.tile(v, given) for v in op.operands]
     kinds = [v.type.dtype for v in op.operands]
     found = across(code, tiles, kinds, given, op.attrs["dims"], region(code, op))
@@ -186,10 +186,8 @@ def _tree(states: list[State], join_: Join) -> State:
     return states[0]
 
 
-def _collected(bits: Sequence[int], place: int) -> tuple:  # type: ignore[type-arg]
+def _collected(bits: Sequence[int], place: int) -> tuple[Piece, ...]:
     """The pieces that make a number of some bits of the thread's number."""
-    from .layout import Piece
-
     return tuple([Piece(b, 1, place + k) for k, b in enumerate(bits)])
 
 
@@ -200,6 +198,3 @@ def _first_of(code: Codegen, bits: Sequence[int]) -> V | None:
         return None
     t = code.t
     return code.memo(("first", mask), 0, lambda: t.cmp("eq", t.bin("and", code.thread, i32(mask)), i32(0)))
-
-
-__all__ = ["across", "argreduce", "join", "reduce", "reduce_by", "region"]
