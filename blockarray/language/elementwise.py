@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
 from ..compiler import ops
-from ..compiler.ir import Value
-from .emit import builder, cast as cast_value, common_shape, const, elementwise, extents, spread
+from .emit import builder, const, elementwise
+from .emit import cast as cast_value
 from .errors import CompilationError
-from .types import bfloat16, dtype, float32, float64, int1, int32, uint32, uint64, unwrap
+from .types import bfloat16, float32, int1, int32, uint32, uint64, unwrap
 from .values import (
-    Tensor, absolute, add, binary, broadcast_to, common_type, compare, convert, element_type, floordiv, is_number, member,
-    mul, operands, same_shape, sub, tensor, truth,
+    Tensor,
+    absolute,
+    add,
+    broadcast_to,
+    common_type,
+    convert,
+    element_type,
+    floordiv,
+    member,
+    operands,
+    same_shape,
+    sub,
+    tensor,
+    truth,
 )  # fmt: skip
 
 #: Elements a block may have.
@@ -238,7 +250,6 @@ def cdiv(x: Any, div: Any) -> Any:
     if not isinstance(x, Tensor) and not isinstance(div, Tensor):
         return -(-x // div)
     return floordiv(add(x, sub(div, 1) if isinstance(div, Tensor) else div - 1), div)
-
 
 
 @member

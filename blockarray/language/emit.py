@@ -43,7 +43,6 @@ class Builder(blocks.Builder):
             found = self.origins[dtype] = made.result
         return found
 
-
     def put(self, op: Op) -> tuple[Value, ...]:
         """Append an op that is made already; its results."""
         self._ops.append(op)

@@ -37,7 +37,7 @@ class CompilationError(ValueError):
             return self.reason
         lines = [self.reason]
         for k, p in enumerate(self.positions):
-            lines.append(f'  {"called from" if k else "at"} {p.file}:{p.line}, in {p.function}')
+            lines.append(f"  {'called from' if k else 'at'} {p.file}:{p.line}, in {p.function}")
             stripped = p.text.lstrip()
             start = max(p.column - (len(p.text) - len(stripped)), 0)
             width = max(min(p.end, len(p.text)) - p.column, 1)

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..compiler.ir import Kernel
+from ..compiler.ir import I64, Kernel, Type, Value
+from ..compiler.passes.cse import cse
+from .emit import Builder, building
+from .errors import CompilationError
+from .memory import TensorDescriptor
+from .source import function_of, source_of
+from .tidy import tidy
+from .types import OF_IR, int1, pointer_type
+from .values import Tensor
+from .visitor import Visitor
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +29,11 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """An integer of an IR dtype; `aligned`: it is a multiple of 16."""
+    """An integer of an IR dtype; `aligned`: it is a multiple of 16; `natural`: it is not negative."""
 
     dtype: str = "i32"
     aligned: bool = False
+    natural: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +53,14 @@ class Descriptor:
     """A tensor descriptor.
 
     The kernel takes a pointer NAME, then NAME.shape0, ... and NAME.stride0, ... (i64; strides in elements).  The last
-    stride is 1 and no parameter.  `aligned`: the address and, in bytes, the strides are multiples of 16.
+    stride is 1 and no parameter.  `aligned`: the address is a multiple of 16.
     """
 
     dtype: str
     rank: int
     block_shape: tuple[int, ...]
     aligned: bool = True
+    padding: str = "zero"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +68,8 @@ class Tuple:
     """A tuple of arguments; its items, as parameters, are NAME.0, NAME.1, ...  A `Constant` item is no parameter."""
 
     items: tuple[Kind, ...]
-    #: Names of the fields where the argument is a named tuple.
-    fields: tuple[str, ...] = ()
+    #: The class of a named tuple.
+    type: type = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +98,7 @@ def build(
     num_warps: int = 4,
     num_stages: int = 3,
     name: str = "",
+    debug: bool = False,
 ) -> Kernel:
     """The block IR of a function of the block language.
 
@@ -101,6 +114,8 @@ def build(
         As at the launch.
     name : str
         The kernel's; by default the function's.
+    debug : bool
+        Whether device_assert checks.
 
     Returns
     -------
@@ -113,4 +128,88 @@ def build(
     CompilationError
         If the function breaks a rule of the language.
     """
-    raise NotImplementedError
+    function = function_of(fn)
+    if function is None:
+        raise TypeError(f"a kernel is made of a function, not of {fn!r}")
+    b = Builder(name or function.__name__, debug)
+    b.line = (source_of(function).file, source_of(function).line(source_of(function).tree))
+    parameters = _Parameters(b)
+    with building(b):
+        values = dict(constants)
+        for argument in arguments:
+            values[argument.name] = parameters.value(argument.name, argument.kind)
+        b.grid = tuple([b.param(f"grid_{k}", I64) for k in range(3)])
+        visitor = Visitor(function)
+        visitor.bind(*_bound(function, values))
+        result = visitor.body()
+    if result is not None:
+        raise CompilationError(f"kernel {function.__name__} returns a value: kernels store their results")
+    for size in reversed(b.grid):
+        b.grid_axis(size)
+    b.attrs |= {"schedule": "blocks", "num_warps": num_warps, "num_stages": num_stages}
+    if parameters.aligned:
+        b.attrs["aligned"] = tuple(parameters.aligned)
+    kernel = cse(tidy(b.finish()))
+    if any(op.name == "check" for op in kernel.walk()):
+        kernel.params += (Value(Type("i64", pointer=True), None, "errors"),)
+    return kernel
+
+
+def _bound(function: Any, values: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and keyword arguments; those of *args come as a tuple."""
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    positional = True
+    for p in inspect.signature(function).parameters.values():
+        if p.kind is p.VAR_POSITIONAL:
+            args.extend(values.get(p.name, ()))
+            positional = False
+        elif p.name not in values:
+            positional = False
+        elif positional and p.kind is not p.KEYWORD_ONLY:
+            args.append(values[p.name])
+        else:
+            kwargs[p.name] = values[p.name]
+    return args, kwargs
+
+
+class _Parameters:
+    """Makes the parameters of arguments, and the values that these are in the language."""
+
+    def __init__(self, b: Builder) -> None:
+        self.b = b
+        self.aligned: list[str] = []
+
+    def value(self, name: str, kind: Kind) -> Any:
+        match kind:
+            case Pointer(dtype, aligned):
+                return self.pointer(name, dtype, aligned)
+            case Integer(dtype, aligned, natural):
+                value = self.param(name, Type(dtype), aligned)
+                if natural:
+                    self.b.natural.add(value)
+                return Tensor(value, OF_IR[dtype])
+            case Real(dtype):
+                return Tensor(self.param(name, Type(dtype)), OF_IR[dtype])
+            case Boolean():
+                return Tensor(self.param(name, Type("bool")), int1)
+            case Descriptor(dtype, rank, block, aligned, padding):
+                base = self.pointer(name, dtype, aligned)
+                shape = [self.param(f"{name}.shape{k}", I64) for k in range(rank)]
+                strides = [self.param(f"{name}.stride{k}", I64) for k in range(rank - 1)]
+                self.b.natural.update(shape)
+                return TensorDescriptor(base, shape, [*strides, self.b.const(1)], block, padding)
+            case Tuple(items, type):
+                made = [self.value(f"{name}.{k}", item) for k, item in enumerate(items)]
+                return type(made) if type is tuple else type(*made)
+            case Constant(value):
+                return value
+
+    def param(self, name: str, type: Type, aligned: bool = False) -> Value:
+        if aligned:
+            self.aligned.append(name)
+        return self.b.param(name, type)
+
+    def pointer(self, name: str, dtype: str, aligned: bool) -> Tensor:
+        base = self.param(name, Type(dtype, pointer=True), aligned)
+        return Tensor(self.b.const(0), pointer_type(OF_IR[dtype]), (), base)

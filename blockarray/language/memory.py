@@ -7,7 +7,8 @@ from typing import Any
 
 from ..compiler.ir import Value
 from .elementwise import block_shape, static_int, where
-from .emit import bare, builder, cast as cast_value, const, constant, elementwise, is_natural, whole
+from .emit import bare, builder, const, constant, elementwise, is_natural, whole
+from .emit import cast as cast_value
 from .errors import CompilationError
 from .types import block_type, dtype, int1, int32, int64, pointer_type, unwrap
 from .values import Tensor, add, broadcast_to, convert, is_number, member, mul, offset, tensor, truth
@@ -291,9 +292,7 @@ def _dims_checked(boundary_check: Any, pointer: BlockPointer) -> tuple[int, ...]
     return dims
 
 
-def make_block_ptr(
-    base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any
-) -> BlockPointer:
+def make_block_ptr(base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any) -> BlockPointer:
     """A pointer to a block of an array.
 
     Parameters
@@ -331,7 +330,12 @@ class TensorDescriptor(_Window):
     """An array with the shape of the blocks that are read of it; see `make_tensor_descriptor`."""
 
     def __init__(
-        self, base: Tensor, shape: Sequence[Value], strides: Sequence[Value], block: Sequence[int], padding: str = "zero"
+        self,
+        base: Tensor,
+        shape: Sequence[Value],
+        strides: Sequence[Value],
+        block: Sequence[int],
+        padding: str = "zero",
     ) -> None:
         super().__init__(base, shape, strides, block)
         self.padding = padding
@@ -453,7 +457,9 @@ def make_tensor_descriptor(
         raise CompilationError("the last stride of a descriptor must be a constexpr of 1")
     element = base.dtype.element_ty
     if sizes[-1] * element.itemsize < 16:
-        raise CompilationError(f"the last dim of a descriptor's blocks has at least 16 bytes, not {sizes[-1] * element.itemsize}")
+        raise CompilationError(
+            f"the last dim of a descriptor's blocks has at least 16 bytes, not {sizes[-1] * element.itemsize}"
+        )
     return TensorDescriptor(base, _sizes(shape), [_scalar(s) for s in strides], sizes, padding)
 
 
@@ -552,5 +558,3 @@ def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = N
         "cas", pointer.base, pointer.value, value.value, compare=expected.value, **_ordering(sem, scope)
     )
     return Tensor(old, element, pointer.shape)
-
-

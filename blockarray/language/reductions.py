@@ -8,7 +8,8 @@ from typing import Any
 
 from ..compiler.ir import Block, Op, Type, Value
 from .elementwise import exp, fdiv
-from .emit import Builder, builder, building, cast as cast_value, spread
+from .emit import Builder, builder, building, spread
+from .emit import cast as cast_value
 from .errors import CompilationError
 from .shapes import axis_of, place, reshape
 from .types import bfloat16, dtype, float32, int1, int32, uint32, unwrap

@@ -9,7 +9,8 @@ from .elementwise import block_shape, static_int
 from .emit import bare, builder, extents, whole
 from .errors import CompilationError
 from .types import int1, int32, unwrap
-from .values import Tensor, broadcast_to as spread_to, convert, member, same_shape, tensor
+from .values import Tensor, convert, member, same_shape, tensor
+from .values import broadcast_to as spread_to
 
 
 def axis_of(axis: Any, rank: int) -> int:

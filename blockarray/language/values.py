@@ -15,8 +15,21 @@ from ..compiler.ir import Value
 from .emit import builder, cast, common_shape, const, constant, elementwise, extents, spread
 from .errors import CompilationError
 from .types import (
-    OF_IR, bfloat16, block_type, constexpr, dtype, float16, float32, float64, int1, int32, int64, pointer_type, uint32,
-    uint64, unwrap,
+    OF_IR,
+    bfloat16,
+    block_type,
+    constexpr,
+    dtype,
+    float16,
+    float32,
+    float64,
+    int1,
+    int32,
+    int64,
+    pointer_type,
+    uint32,
+    uint64,
+    unwrap,
 )  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -209,13 +222,13 @@ class Tensor:
                 shape, rest = shape + rest, []
             else:
                 raise CompilationError(
-                    f"a {self.type} takes None and `:` as indices, not {s!r}" if rest else f"too many indices of a {self.type}"
+                    f"a {self.type} takes None and `:` as indices, not {s!r}"
+                    if rest
+                    else f"too many indices of a {self.type}"
                 )
         return self.like(self.value, shape + rest)
 
-    def to(
-        self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: bool = False
-    ) -> Tensor:
+    def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> Tensor:
         """The elements as another type; with `bitcast`, the same bits."""
         return convert(self, dtype, fp_downcast_rounding, bitcast)
 
@@ -370,11 +383,11 @@ def _is(x: Any, number: int) -> bool:
     return is_number(x) and type(x) is not float and x == number
 
 
-def _neutral(x: Any, y: Any, number: int) -> Tensor | None:
-    """x where y is `number`, which changes no integer, and does not change the type."""
+def _neutral(x: Any, y: Any, number: int, either: bool = False) -> Tensor | None:
+    """x where y is `number`, which changes no integer, and does not change the type; with `either`, or y."""
     if isinstance(x, Tensor) and x.dtype.is_int() and x.dtype != int1 and _is(y, number):
         return x if common_type(x, unwrap(y)) == x.dtype else None
-    return None
+    return _neutral(y, x, number) if either else None
 
 
 def add(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
@@ -384,8 +397,8 @@ def add(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
         return offset(x, y)
     if isinstance(y, Tensor) and y.dtype.is_ptr():
         return offset(y, x)
-    same = _neutral(x, y, 0) or _neutral(y, x, 0)
-    return same or _modular("add", x, y)
+    same = _neutral(x, y, 0, either=True)
+    return _modular("add", x, y) if same is None else same
 
 
 def sub(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
@@ -396,15 +409,16 @@ def sub(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
             raise CompilationError("a difference of pointers is not part of the language")
         return offset(x, -y)
     _no_pointer("-", y)
-    return _neutral(x, y, 0) or _modular("subtract", x, y)
+    same = _neutral(x, y, 0)
+    return _modular("subtract", x, y) if same is None else same
 
 
 def mul(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
     """x * y."""
     x, y = unwrap(x), unwrap(y)
     _no_pointer("*", x, y)
-    same = _neutral(x, y, 1) or _neutral(y, x, 1)
-    return same or _modular("multiply", x, y)
+    same = _neutral(x, y, 1, either=True)
+    return _modular("multiply", x, y) if same is None else same
 
 
 def _modular(name: str, x: Any, y: Any) -> Tensor:

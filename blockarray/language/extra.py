@@ -1,0 +1,1 @@
+"""Where Triton keeps functions of targets: its libdevice is `math` here."""
