@@ -57,17 +57,34 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Maximum:
-    """The maximum of a term over the keys."""
+class Of:
+    """What is made of a term, in its dtype."""
 
     term: Term
 
 
-@dataclass(frozen=True, slots=True)
-class Pivot:
+class Maximum(Of):
+    """The maximum of a term over the keys."""
+
+    __slots__ = ()
+
+
+class Pivot(Of):
     """What the scores are lowered by before `exp`: their maximum, or 0 where that is minus infinity."""
 
-    scores: Term
+    __slots__ = ()
+
+
+class Weights(Of):
+    """exp(scores - Pivot)."""
+
+    __slots__ = ()
+
+
+class Sum(Of):
+    """The sum over the keys of a term that is linear in Weights."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +99,6 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
-    """exp(scores - Pivot)."""
-
-    scores: Term
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """The sum over the keys of a term that is linear in Weights."""
-
-    term: Term
-
-
-@dataclass(frozen=True, slots=True)
 class Product:
     """The sum over the keys of products of such a term with the values."""
 
@@ -103,7 +106,7 @@ class Product:
     dtype: str
 
 
-Term = Read | Apply | Number | Maximum | Pivot | Unit | Weights | Sum | Product
+Term = Read | Apply | Number | Of | Unit | Product
 
 
 def dtype_of(term: Term) -> str:
@@ -113,7 +116,7 @@ def dtype_of(term: Term) -> str:
             return wide(dtypes.name(node.dtype))
         case Apply(_, dtype, _) | Number(_, dtype) | Product(_, dtype):
             return dtype
-        case Maximum(x) | Pivot(x) | Unit(x, _) | Weights(x) | Sum(x):
+        case Of(x) | Unit(x, _):
             return dtype_of(x)
 
 
@@ -124,7 +127,7 @@ def terms(term: Term) -> Iterator[Term]:
         case Apply(_, _, args):
             for x in args:
                 yield from terms(x)
-        case Maximum(x) | Pivot(x) | Weights(x) | Sum(x) | Product(x, _):
+        case Of(x) | Product(x, _):
             yield from terms(x)
         case Unit(x, top):
             yield from terms(x)

@@ -19,7 +19,7 @@ from .epilogue import Direct, Epilogue
 from .memory import SHARED, i32, i64
 from .mma import Mma
 from .panels import Side
-from .pipeline import BARRIER, Pipelined, Ring
+from .pipeline import BARRIER, Ring, Specialised
 from .simt import Sums
 from .target import Target
 from .tensor_maps import TensorMap
@@ -38,7 +38,7 @@ BARRIERS = 128
 LEAST_LAG, MOST_LAG = 2, 4
 
 
-class Hopper(Pipelined, Wgmma):
+class Hopper(Specialised, Wgmma):
     """Generates the code of one kernel."""
 
     blocks = 1
@@ -124,18 +124,10 @@ class Hopper(Pipelined, Wgmma):
             self._registers("inc", MANY)
             self._compute()
         t.line("ret void")
-        params = ", ".join(f"{ty} {ref}" for ty, ref in e.signature)
-        params += "".join(
-            f', ptr byval([{tensor_maps.NBYTES} x i8]) align {tensor_maps.ALIGNMENT} "nvvm.grid_constant" {name.ref}'
-            for name in self.names.values()
-        )
-        bounds = f'"nvvm.reqntid"="{self.threads}" "nvvm.minctasm"="1"'
+        bounds = f'"nvvm.reqntid"="{self.threads}"'
         bounds += f' "nvvm.cluster_dim"="{self.cluster}"' if self.cluster > 1 else ""
-        text = "\n".join((
-            f"@shared = external addrspace(3) global [0 x i8], align {self.alignment}",
-            f"define ptx_kernel void @kernel({params}) {bounds} {{",
-            "entry:", *t.allocas, *t.lines, "}", *t.declarations.values(), "",
-        ))  # fmt: skip
+        shared = f"@shared = external addrspace(3) global [0 x i8], align {self.alignment}"
+        text = self._module(self.names.values(), bounds, shared)
         found = tuple(m.described(kernel) for m in self.names)
         return Generated(
             text, self.threads, self.nbytes, maps=found, cluster=self.cluster, resident=1, waits=True
@@ -151,23 +143,12 @@ class Hopper(Pipelined, Wgmma):
         self.tiles = i32(1)
         for count in self.counts:
             self.tiles = t.bin("mul", self.tiles, count)
-        with t.if_(t.cmp("eq", self.tid, i32(0))):
-            for name in self.names.values():
-                t.call("llvm.nvvm.prefetch.tensormap.p0", "void", [name])
-            self._make_barriers()
-            self._act("fence.mbarrier_init.release.cluster;")
-        self._meet()
-        # What is queued next may begin as processors fall idle, and so has this: here it meets memory.
-        self._act("griddepcontrol.launch_dependents;")
-        self._act("griddepcontrol.wait;")
+        self._open(self.names.values())
         #: Steps of k before those that this block multiplies, and how many these are.
         self.skipped = i32(0)
         length = e.integer(self.kernel.dims[self.k].size)
         steps = t.bin("lshr", t.bin("add", length, i64(self.depth - 1)), i64(self.depth.bit_length() - 1))
         self.steps = t.cast("trunc", steps, "i32")
-
-    def _special(self, name: str) -> V:
-        return self.t.call(f"llvm.nvvm.read.ptx.sreg.{name}", "i32", [], "nounwind memory(none)")
 
     def _blocks(self) -> tuple[V, V]:
         """The first tile, and how far it is to the next one."""
@@ -179,10 +160,6 @@ class Hopper(Pipelined, Wgmma):
                 self._make_barrier(start + k * BARRIER, count)
         for start in range(self.brought, self.ahead_ + BARRIER, BARRIER):
             self._make_barrier(start, 1)
-
-    def _meet(self) -> None:
-        """Wait until there are barriers."""
-        self._act("bar.sync 0;")
 
     def _ring(self) -> Ring:
         return self._begin_ring(self.stages, self.full, self.empty)

@@ -23,7 +23,7 @@ from .codegen import Code as Generated
 from .elements import Code, Elements, Where, slice_of
 from .layout import Facts, bucket
 from .memory import i32, i64
-from .pipeline import BARRIER, Pipelined, Ring
+from .pipeline import BARRIER, Ring, Specialised
 from .running import Walk
 from .softmax import ROWS, Softmax
 from .target import Target
@@ -42,7 +42,6 @@ _SWIZZLE = 1 << 62 | 64 << 32
 #: Bytes of keys and values that programs that run together share in the L2 cache.
 CACHED = 24 << 20
 _TICKET = "ptr addrspace(1) @ticket"
-_PURE = "nounwind memory(none)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class Panel:
         return box * (self.box >> 4) + 2 * inside
 
 
-class Online(Softmax, Pipelined):
+class Online(Softmax, Specialised):
     """Generates the code of one kernel."""
 
     @staticmethod
@@ -219,25 +218,16 @@ class Online(Softmax, Pipelined):
             self._registers("inc", many)
             self._compute()
         t.line("ret void")
-        params = ", ".join(f"{ty} {ref}" for ty, ref in e.signature)
-        params += "".join(
-            f', ptr byval([{tensor_maps.NBYTES} x i8]) align {tensor_maps.ALIGNMENT} "nvvm.grid_constant" {name.ref}'
-            for name in self.names
-        )
-        text = "\n".join((
-            "@shared = external addrspace(3) global [0 x i8], align 1024",
-            "@ticket = internal addrspace(1) global i32 0, align 4",
-            f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{self.threads}" "nvvm.minctasm"="1" {{',
-            "entry:", *t.allocas, *t.lines, "}", *t.declarations.values(), "",
-        ))  # fmt: skip
+        shared = "@shared = external addrspace(3) global [0 x i8], align 1024"
+        ticket = "@ticket = internal addrspace(1) global i32 0, align 4"
+        text = self._module(self.names, f'"nvvm.reqntid"="{self.threads}"', shared, ticket)
         found = tuple(m.described(kernel) for m in maps)
         return Generated(text, self.threads, self.shared, maps=found, resident=1, waits=True)
 
     def _begin(self) -> None:
         """Make the barriers, and count the programs."""
         t, e, kernel = self.t, self.e, self.kernel
-        sreg = lambda name: t.call(f"llvm.nvvm.read.ptx.sreg.{name}", "i32", [], _PURE)
-        self.tid, self.first, self.stride = sreg("tid.x"), sreg("ctaid.x"), sreg("nctaid.x")
+        self.tid, self.first, self.stride = (self._special(name) for name in ("tid.x", "ctaid.x", "nctaid.x"))
         self.base = self._shared()
         self.counts = []
         for axis in kernel.grid:
@@ -255,23 +245,18 @@ class Online(Softmax, Pipelined):
         held = t.bin("mul", t.call("llvm.smax.i64", "i64", [e.integer(self.length), i64(1)]), row)
         together = t.cast("trunc", t.bin("udiv", i64(CACHED), held), "i32")
         self.together = t.call("llvm.umax.i32", "i32", [together, i32(1)])
-        with t.if_(t.cmp("eq", self.tid, i32(0))):
-            for name in self.names:
-                t.call("llvm.nvvm.prefetch.tensormap.p0", "void", [name])
-            for slot in range(self.slots):
-                self._make_barrier(self.asked + slot * BARRIER, 1)
-                self._make_barrier(self.answered + slot * BARRIER, self.groups)
-            self._make_barrier(self.told, 1)
-            self._make_barrier(self.taken, self.groups * GROUP)
-            for starts, count in ((self.full, 1), (self.empty, self.groups)):
-                for start in starts:
-                    for stage in range(self.stages):
-                        self._make_barrier(start + stage * BARRIER, count)
-            self._act("fence.mbarrier_init.release.cluster;")
-        # Memory may be met, and the counter, when what is queued before has ended.
-        self._act("griddepcontrol.launch_dependents;")
-        self._act("griddepcontrol.wait;")
-        self._act("bar.sync 0;")
+        self._open(self.names)
+
+    def _make_barriers(self) -> None:
+        for slot in range(self.slots):
+            self._make_barrier(self.asked + slot * BARRIER, 1)
+            self._make_barrier(self.answered + slot * BARRIER, self.groups)
+        self._make_barrier(self.told, 1)
+        self._make_barrier(self.taken, self.groups * GROUP)
+        for starts, count in ((self.full, 1), (self.empty, self.groups)):
+            for start in starts:
+                for stage in range(self.stages):
+                    self._make_barrier(start + stage * BARRIER, count)
 
     def _locate(self, tile: V) -> None:
         """Tell where a tile is, the last rows first: they may have the most keys."""

@@ -4,11 +4,13 @@ fills and others empty, copies of boxes by the copy engine, registers that tasks
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..llvm.text import V
-from .elements import Code
+from . import tensor_maps
+from .elements import Code, Elements
 from .memory import SHARED, i32
 
 #: Bytes of a barrier.
@@ -116,3 +118,49 @@ class Pipelined:
             f"cp.async.bulk.tensor.{len(place)}d.global.shared::cta.tile.bulk_group [$0, {{{names}}}], [$1];",
             map_, source, *place,
         )  # fmt: skip
+
+
+class Specialised(Pipelined, ABC):
+    """Writes a kernel whose warps have different tasks."""
+
+    e: Elements
+    #: The thread's number in the block.
+    tid: V
+
+    def _open(self, maps: Iterable[V]) -> None:
+        """Make the barriers and fetch the tensor maps, and wait for what is queued before.
+
+        What is queued next may begin as processors fall idle, and so has this: here it meets memory.
+        """
+        t = self.t
+        with t.if_(t.cmp("eq", self.tid, i32(0))):
+            for name in maps:
+                t.call("llvm.nvvm.prefetch.tensormap.p0", "void", [name])
+            self._make_barriers()
+            self._act("fence.mbarrier_init.release.cluster;")
+        self._meet()
+        self._act("griddepcontrol.launch_dependents;")
+        self._act("griddepcontrol.wait;")
+
+    @abstractmethod
+    def _make_barriers(self) -> None: ...
+
+    def _meet(self) -> None:
+        """Wait until there are barriers."""
+        self._act("bar.sync 0;")
+
+    def _module(self, maps: Iterable[V], bounds: str, *variables: str) -> str:
+        """The module of a kernel that takes tensor maps behind its arguments."""
+        t = self.t
+        params = ", ".join(f"{ty} {ref}" for ty, ref in self.e.signature)
+        params += "".join(
+            f', ptr byval([{tensor_maps.NBYTES} x i8]) align {tensor_maps.ALIGNMENT} "nvvm.grid_constant" {name.ref}'
+            for name in maps
+        )
+        return "\n".join((
+            *variables, f'define ptx_kernel void @kernel({params}) "nvvm.minctasm"="1" {bounds} {{',
+            "entry:", *t.allocas, *t.lines, "}", *t.declarations.values(), "",
+        ))  # fmt: skip
+
+    def _special(self, name: str) -> V:
+        return self.t.call(f"llvm.nvvm.read.ptx.sreg.{name}", "i32", [], "nounwind memory(none)")
