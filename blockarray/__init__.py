@@ -32,6 +32,26 @@ if TYPE_CHECKING:
     # The functions that come from the op table.
     def __getattr__(name: str) -> Any: ...
 
+else:
+    #: What belongs to kernels written by hand, which is loaded when it is first asked for.
+    _LATE = {
+        **dict.fromkeys(("jit", "kernel", "JITFunction", "reinterpret", "cdiv", "next_power_of_2"), "function"),
+        **dict.fromkeys(("autotune", "Config", "heuristics"), "autotuner"),
+        "TensorDescriptor": "descriptor", "custom_op": "operation",
+    }  # fmt: skip
+
+    def __getattr__(name):
+        import importlib
+
+        if name in _LATE:
+            value = getattr(importlib.import_module(f"{__name__}.blocks.{_LATE[name]}"), name)
+        elif name in ("language", "testing", "tools"):
+            value = importlib.import_module(f"{__name__}.{name}")
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
 
 ndarray = Array
 __version__ = "0.1.0"

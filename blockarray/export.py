@@ -175,6 +175,14 @@ def write(storage: Storage, offset: int, strides: Shape, value: Expr) -> bool:
     return True
 
 
+def own(storage: Storage, holder: Export) -> bool:
+    """Let nobody but the storage and the outside see the exported memory; whether it is another expression's now."""
+    if _holders(storage) <= _sole():
+        return False
+    _move(storage, holder)
+    return True
+
+
 def _write_on_device(storage: Storage, holder: Export, offset: int, strides: Shape, value: Expr) -> None:
     """Write `value` to a window of exported device memory, by a kernel."""
     # It may read what it overwrites.

@@ -1,0 +1,1 @@
+"""Kernels written by hand, in the block language: launching, tuning, and putting them into the lazy graph."""

@@ -1,0 +1,130 @@
+"""Tensor descriptors made by the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .arguments import HOST, ir_dtype, library, pointer
+
+_MOST = 5
+
+
+@dataclass
+class TensorDescriptor:
+    """An array in memory, and the shape of the blocks of it that a kernel loads and stores.
+
+    Parameters
+    ----------
+    base : array
+        What a kernel takes as a pointer: a torch tensor, an Array, ...  It begins at a multiple of 16 bytes.
+    shape, strides : sequence of int
+        In elements.  The last stride is 1, the others are multiples of 16 bytes.
+    block_shape : sequence of int
+        Powers of two.
+    padding : str
+        What elements outside are: "zero" or "nan".
+
+    Raises
+    ------
+    ValueError
+        If one of these rules is broken.
+    """
+
+    base: Any
+    shape: Sequence[int]
+    strides: Sequence[int]
+    block_shape: Sequence[int]
+    padding: str = "zero"
+
+    def __post_init__(self) -> None:
+        rank = len(self.shape)
+        if not 0 < rank <= _MOST:
+            raise ValueError(f"a tensor descriptor has 1 to {_MOST} dimensions, not {rank}")
+        if len(self.strides) != rank or len(self.block_shape) != rank:
+            raise ValueError(
+                f"shape, strides and block_shape differ in length: {self.shape}, {self.strides}, {self.block_shape}"
+            )
+        if self.strides[-1] != 1:
+            raise ValueError(f"the last stride of a tensor descriptor is 1, not {self.strides[-1]}")
+        if any(n <= 0 for n in self.shape):
+            raise ValueError(f"the shape {list(self.shape)} has no elements")
+        for n in self.block_shape:
+            if not isinstance(n, int) or n < 1 or n & n - 1:
+                raise ValueError(f"block_shape {list(self.block_shape)}: {n!r} is no power of two")
+        if self.padding not in ("zero", "nan"):
+            raise ValueError(f"padding is 'zero' or 'nan', not {self.padding!r}")
+        dtype, _, address = pointer(self.base)
+        size = ir_dtype(dtype)[1]
+        if address % 16:
+            raise ValueError("the base of a tensor descriptor begins at a multiple of 16 bytes")
+        if any(s * size % 16 for s in self.strides[:-1]):
+            raise ValueError(f"the strides of a tensor descriptor are multiples of 16 bytes, not {list(self.strides)}")
+        if self.padding == "nan" and ir_dtype(dtype)[0] not in ("f16", "bf16", "f32", "f64", "f8e4m3", "f8e5m2"):
+            raise ValueError("padding='nan' is for floating-point arrays")
+
+    @staticmethod
+    def from_tensor(tensor: Any, block_shape: Sequence[int], padding: str = "zero") -> TensorDescriptor:
+        """The descriptor of a whole array."""
+        strides = getattr(tensor, "stride", None)
+        if callable(strides):
+            steps = strides()
+        else:
+            steps = tuple(s // tensor.dtype.itemsize for s in tensor.strides)
+        return TensorDescriptor(tensor, tuple(tensor.shape), tuple(steps), list(block_shape), padding)
+
+
+def describe(x: Any, ones: bool, multiples: bool, name: str, places: list[str], homes: dict[int, str]) -> Any:
+    """What the front end is told of an argument.
+
+    Parameters
+    ----------
+    x
+        The argument.
+    ones, multiples : bool
+        Whether the number 1, and multiples of 16, are worth a kernel of their own.
+    name : str
+        What to call it in messages.
+    places : list of str
+        Gets the name of each of its values.
+    homes : dict
+        Gets the place of memory that it is in: a GPU's number or HOST, and the argument's name.
+
+    Returns
+    -------
+    language.frontend.Kind
+    """
+    from ..language import frontend as f
+
+    if x is None:
+        return f.Constant(None)
+    if type(x).__name__ == "constexpr":
+        return f.Constant(x.value)
+    if isinstance(x, tuple):
+        items = [describe(item, ones, multiples, f"{name}[{k}]", places, homes) for k, item in enumerate(x)]
+        return f.Tuple(tuple(items), tuple(getattr(x, "_fields", ())))
+    if isinstance(x, TensorDescriptor):
+        kind = describe(x.base, ones, multiples, name, places, homes)
+        places += [f"{name}.shape"] * len(x.shape) + [f"{name}.strides"] * (len(x.shape) - 1)
+        return f.Descriptor(kind.dtype, len(x.shape), tuple(x.block_shape), True)
+    if isinstance(x, bool | np.bool_):
+        kind = f.Boolean()
+    elif isinstance(x, int | np.integer):
+        if x == 1 and ones:
+            return f.Constant(1)
+        bits = (31, "i32"), (63, "i64")
+        dtype = next((d for n, d in bits if -(1 << n) <= x < 1 << n), "u64")
+        kind = f.Integer(dtype, bool(multiples and not x & 15))
+    elif isinstance(x, float | np.floating):
+        kind = f.Real()
+    elif (of := library(x)) is not None:
+        dtype, index, address = of.read(x)
+        kind = f.Pointer(ir_dtype(dtype)[0], multiples and not address & 15)
+        homes.setdefault(max(index, HOST), name)
+    else:
+        raise TypeError(f"a kernel cannot take a {type(x).__name__}; is it to be a tl.constexpr?")
+    places.append(name)
+    return kind

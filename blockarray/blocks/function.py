@@ -1,0 +1,560 @@
+"""`jit`: functions of the block language, and how they are launched."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial, update_wrapper
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+
+from .. import checks, cuda, flush
+from ..array import Array
+from ..runtime.config import config
+from ..runtime.cuda import streams
+from ..runtime.device import CPU, CudaDevice, Device, default_device
+from . import interpreted, memory, sources
+from .arguments import HOST, Library, Reinterpreted, library
+from .compiled import Compiled
+from .descriptor import TensorDescriptor, describe
+
+#: What is said at a launch beside the function's parameters, and what holds if nothing is said.
+OPTIONS: dict[str, Any] = {
+    "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "enable_fp_fusion": True, "debug": False,
+    "launch_pdl": False, "launch_cooperative_grid": False, "sanitize_overflow": False,
+}  # fmt: skip
+
+#: What is made of an argument: a constant of the compiled kernel, or a parameter.  A kernel of its own is compiled for
+#: the number 1 (from ONES on), and for multiples of 16.
+CONSTANT, GENERAL, ONES, SPECIALIZED = range(4)
+#: In keys: integers by their types, one more if they are multiples of 16, and the other kinds.
+_NONE, _ONE, _REAL, _BOOL, _I32, _I64, _U64 = 0, 1, 2, 3, 32, 64, 66
+_LEAST, _MOST = -(1 << 31), (1 << 31) - 1
+
+
+class Form(NamedTuple):
+    """How one call's arguments, in the order in which they are written, meet the parameters."""
+
+    names: tuple[str, ...]
+    roles: tuple[int, ...]
+    #: Values of the parameters that the call leaves out: they come last.
+    defaults: tuple[Any, ...]
+
+
+class Seen:
+    """What arguments are that need more care than numbers."""
+
+    __slots__ = ("arrays", "foreign")
+
+    def __init__(self) -> None:
+        #: Each with its place among the values.
+        self.arrays: list[tuple[int, Array]] = []
+        self.foreign: list[tuple[int, Library, Any]] = []
+
+
+#: torch's class of tensors, once one was met, and its function for the stream that is current on a GPU.
+_tensor: Any = None
+_torch_stream: Any = None
+
+
+class JITFunction:
+    """A function of the block language; `function[grid](...)` launches it.
+
+    Parameters
+    ----------
+    fn : function
+        The Python function.  Its source is compiled; it is never called.
+    noinline : bool
+        Whether kernels call it, instead of holding a copy of it.
+    do_not_specialize : sequence of str or int
+        Parameters, by name or number, for whose values no kernel of its own is compiled: 1, and multiples of 16.
+    do_not_specialize_on_alignment : sequence of str or int
+        Those for whose multiples of 16 none is.
+    debug : bool, optional
+        Whether `device_assert` has an effect.
+
+    Attributes
+    ----------
+    fn : function
+    arg_names : list of str
+    src : str
+        The source from its `def` on.
+    starting_line_number : int
+        Of the `def` in its file.
+    """
+
+    def __init__(
+        self,
+        fn: Any,
+        *,
+        noinline: bool = False,
+        do_not_specialize: Iterable[str | int] = (),
+        do_not_specialize_on_alignment: Iterable[str | int] = (),
+        debug: bool | None = None,
+    ) -> None:
+        if isinstance(fn, JITFunction):
+            fn = fn.fn
+        if not inspect.isfunction(fn):
+            raise TypeError(f"jit takes a Python function, not a {type(fn).__name__}")
+        update_wrapper(self, fn)
+        self.fn = fn
+        self.noinline = noinline
+        self.debug = debug
+        self.signature = inspect.signature(fn)
+        self.arg_names = list(self.signature.parameters)
+        general, ones = self._chosen(do_not_specialize), self._chosen(do_not_specialize_on_alignment)
+        self.roles: dict[str, int] = {}
+        for name, p in self.signature.parameters.items():
+            role = GENERAL if name in general else ONES if name in ones else SPECIALIZED
+            self.roles[name] = CONSTANT if _marks_constant(p.annotation) else role
+        self._forms: dict[tuple[Any, ...], Form] = {}
+        #: Compiled kernels by what a launch sees of its arguments, and by what they are compiled for.
+        self._found: dict[tuple[Any, ...], Compiled] = {}
+        self._variants: dict[Any, Compiled] = {}
+        #: What compiled kernels depend on beside the function's source.
+        self._uses: tuple[sources.Use, ...] = ()
+        self._source: tuple[str, int] | None = None
+        self._compiling = threading.RLock()
+
+    def _chosen(self, some: Iterable[str | int] | None) -> set[str]:
+        found = {self.arg_names[x] if isinstance(x, int) else x for x in some or ()}
+        if unknown := found.difference(self.arg_names):
+            raise ValueError(f"{self.__name__} has no parameter {', '.join(sorted(unknown))}")
+        return found
+
+    def __repr__(self) -> str:
+        return f"JITFunction({self.__module__}:{self.__qualname__})"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if config.interpret:
+            return self.fn(*args, **kwargs)
+        raise RuntimeError(f"{self.__name__} is a kernel: launch it by {self.__name__}[grid](...)")
+
+    # -- its source ---------------------------------------------------------------------------------------------------
+    @property
+    def src(self) -> str:
+        return self._read_source()[0]
+
+    @property
+    def starting_line_number(self) -> int:
+        return self._read_source()[1]
+
+    def _read_source(self) -> tuple[str, int]:
+        if self._source is None:
+            try:
+                self._source = sources.source(self.fn)
+            except (OSError, TypeError) as error:
+                raise ValueError(
+                    f"the source of kernel {self.__name__} is not to be had: define it in a file"
+                ) from error
+        return self._source
+
+    def _unsafe_update_src(self, text: str) -> None:
+        """Put another source in the place of the function's."""
+        self._source = text, self._read_source()[1]
+        self._forget()
+
+    def uses(self) -> Iterator[sources.Use]:
+        """What it is made of beside its source: globals, and what the functions that it uses are made of."""
+        met: set[JITFunction] = set()
+        waiting = [self]
+        while waiting:
+            function = waiting.pop()
+            if function in met:
+                continue
+            met.add(function)
+            for use in sources.uses(function.fn, function.src):
+                yield use
+                if isinstance(use.value, JITFunction):
+                    waiting.append(use.value)
+
+    def _forget(self) -> None:
+        self._found.clear()
+        self._variants.clear()
+        self._uses = ()
+
+    def _review(self) -> None:
+        """Some global is another object than before: what was compiled is good if all are equal."""
+        if any(not sources.same(use) for use in self._uses):
+            self._forget()
+        else:
+            self._uses = tuple([use._replace(value=use.get(use.name)) for use in self._uses])
+
+    # -- launching ----------------------------------------------------------------------------------------------------
+    def __getitem__(self, grid: Any) -> partial[Compiled]:
+        return partial(self.launch, grid)
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Compiled:
+        """Launch it, or (`warmup`) only compile it."""
+        return self.warmup(*args, grid=grid, **kwargs) if warmup else self.launch(grid, *args, **kwargs)
+
+    def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Compiled:
+        """Run the kernel for every program of a grid.
+
+        Parameters
+        ----------
+        grid : tuple of int, or callable
+            Programs along up to three axes; a callable gets the arguments by name in a dict.
+        *args, **kwargs
+            The arguments, and options (num_warps, num_stages, ...).
+
+        Returns
+        -------
+        Compiled
+            The kernel that ran, or (on a GPU) was queued.
+        """
+        # What most launches have is spelled out here: numbers and tensors of torch.  All else takes the general way.
+        form = self._forms.get((len(args), *kwargs))
+        if form is None:
+            form = self._form(len(args), tuple(kwargs))
+        given = (*args, *kwargs.values(), *form.defaults)
+        if config.interpret:
+            return interpreted.run(self, grid, dict(zip(form.names, given)))
+        key: list[Any] = [form]
+        values: list[Any] = []
+        index = HOST
+        for x, role in zip(given, form.roles):
+            kind = type(x)
+            if role == CONSTANT:
+                key += x, kind  # 1 == True == 1.0
+            elif kind is _tensor:
+                index = x.get_device()
+                address = x.data_ptr()
+                key += x.dtype, index, address & 15 and role == SPECIALIZED
+                values.append(address)
+            elif kind is int and _LEAST <= x <= _MOST:
+                if x == 1 and role >= ONES:
+                    key.append(_ONE)
+                else:
+                    key.append(_I32 if x & 15 or role != SPECIALIZED else _I32 + 1)
+                    values.append(x)
+            elif kind is float:
+                key.append(_REAL)
+                values.append(x)
+            else:
+                with flush.lock:
+                    return self._launch_any(grid, form, given)
+        found = self._lookup(key, form, given)
+        programs = self._programs(grid, form, given, values)
+        if index < 0:
+            found.run(values, programs)
+        elif not found.checked:
+            found.run(values, programs, _torch_stream(index))
+        else:
+            self._run_in_order(found, values, programs, {_torch_stream(index)})
+        return found
+
+    def _launch_any(self, grid: Any, form: Form, given: tuple[Any, ...]) -> Compiled:
+        """Launch with any arguments; nobody flushes meanwhile."""
+        memory.settle(_arrays(given))
+        key: list[Any] = [form]
+        values: list[Any] = []
+        seen = Seen()
+        for name, x, role in zip(form.names, given, form.roles):
+            if role == CONSTANT:
+                key += x, type(x)
+            else:
+                try:
+                    _see(x, role, key, values, seen)
+                except (TypeError, ValueError, OverflowError) as error:
+                    raise type(error)(f"{self.__name__}: argument {name}: {error}") from None
+        found = self._lookup(key, form, given)
+        programs = self._programs(grid, form, given, values)
+        moved = False
+        for place, a in seen.arrays:
+            if place in found.written:
+                try:
+                    moved |= memory.own(a)
+                except ValueError as error:
+                    raise ValueError(f"{self.__name__} may write to {found.places[place]}: {error}") from None
+        if moved:
+            for place, a in seen.arrays:
+                buffer, offset = memory.locate(a)
+                values[place] = buffer.address + offset
+        current: set[int] = set()
+        for place, of, x in seen.foreign:
+            if place in found.written and of.writable is not None and not of.writable(x):
+                what = "its memory is read-only" if of.name == "NumPy" else f"arrays of {of.name} cannot be changed"
+                raise ValueError(f"{self.__name__} may write to {found.places[place]}: {what}")
+            if of.stream is not None and isinstance(found.device, CudaDevice):
+                current.add(of.stream(found.device.index))
+        if len(current) == 1 and not seen.arrays and not found.checked:
+            found.run(values, programs, *current)
+        else:
+            self._run_in_order(found, values, programs, current, seen)
+        return found
+
+    def _run_in_order(
+        self, found: Compiled, values: list[Any], programs: int, foreign: set[int], seen: Seen | None = None
+    ) -> None:
+        """Run on the device's stream: after what other streams hold now, and before what they will."""
+        device = found.device
+        if not isinstance(device, CudaDevice):
+            found.run(values, programs)
+            return
+        for stream in foreign:
+            streams.wait_for(device, stream)
+        check = found.run(values, programs)
+        for stream in foreign:
+            streams.signal(device, stream)
+        checks.used[device] = None
+        buffers = [(place, memory.locate(a)[0]) for place, a in seen.arrays] if seen else []
+        changed = [buffer for place, buffer in buffers if place in found.written]
+        if check is not None or checks.suspects:
+            checks.spread(check, [buffer for _, buffer in buffers], changed)
+        for buffer in changed:
+            cuda.forget(buffer)
+
+    def _lookup(self, key: list[Any], form: Form, given: tuple[Any, ...]) -> Compiled:
+        """The compiled kernel of a key."""
+        for get, name, value in self._uses:
+            if get(name) is not value:
+                self._review()
+                break
+        try:
+            found = self._found.get(tuple(key))
+        except TypeError:  # a constant that has no hash
+            return self._compile(form, given)
+        if found is None:
+            found = self._found[tuple(key)] = self._compile(form, given)
+        return found
+
+    def _programs(self, grid: Any, form: Form, given: tuple[Any, ...], values: list[Any]) -> int:
+        """The number of programs of a grid, whose axes join the values."""
+        if type(grid) is not tuple:
+            grid = grid(dict(zip(form.names, given))) if callable(grid) else grid
+            grid = tuple(grid) if isinstance(grid, Iterable) else (grid,)
+        try:
+            x, y, z = grid if len(grid) == 3 else (*grid, 1, 1)[:3]
+            values += x, y, z
+            if x >= 0 and y >= 0 and z >= 0 and len(grid) < 4:
+                return x * y * z
+        except (TypeError, ValueError):
+            pass
+        raise ValueError(f"{self.__name__}: a grid is one to three numbers of programs, not {grid!r}")
+
+    def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Compiled:
+        """Compile the kernel for arguments like these, without running it."""
+        del grid
+        form = self._form(len(args), tuple(kwargs))
+        given = (*args, *kwargs.values(), *form.defaults)
+        with flush.lock:
+            memory.settle(_arrays(given))
+            return self._compile(form, given)
+
+    def explain(self, *args: Any, **kwargs: Any) -> str:
+        """What compiling for arguments like these gives: registers, spills, shared memory and the block IR."""
+        return str(self.warmup(*args, **kwargs))
+
+    # -- binding ------------------------------------------------------------------------------------------------------
+    def _form(self, count: int, keywords: tuple[str, ...]) -> Form:
+        """How a call of so many positional arguments and of these keywords meets the parameters."""
+        form = self._forms.get((count, *keywords))
+        if form is not None:
+            return form
+        if count > len(self.arg_names):
+            raise TypeError(f"{self._place}: {count} arguments are too many: it takes {len(self.arg_names)}")
+        positional = self.arg_names[:count]
+        for name in keywords:
+            if name in positional:
+                raise TypeError(f"{self._place}: argument {name} is given twice")
+            if name not in self.roles and name not in OPTIONS:
+                known = [*self.arg_names, *OPTIONS]
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                raise TypeError(f"{self._place}: there is no argument or option {name}: {hint}")
+        names = [*positional, *keywords]
+        defaults = []
+        missing = []
+        for name, p in self.signature.parameters.items():
+            if name not in names:
+                if p.default is p.empty:
+                    missing.append(name)
+                else:
+                    names.append(name)
+                    defaults.append(p.default)
+        if missing:
+            raise TypeError(f"{self._place}: missing {', '.join(missing)}")
+        roles = tuple([self.roles.get(name, CONSTANT) for name in names])
+        form = self._forms[count, *keywords] = Form(tuple(names), roles, tuple(defaults))
+        return form
+
+    @property
+    def _place(self) -> str:
+        code = self.fn.__code__
+        return f"kernel {self.__name__} ({code.co_filename}:{code.co_firstlineno})"
+
+    # -- compiling ----------------------------------------------------------------------------------------------------
+    def _compile(self, form: Form, given: tuple[Any, ...]) -> Compiled:
+        """The kernel for a call's arguments, compiled unless one for their like was."""
+        bound = dict(zip(form.names, given))
+        options = _options(self, bound)
+        arguments, constants, places, device = self._described(bound)
+        variant = device, tuple(arguments), _frozen(constants), tuple(options.items())
+        with self._compiling:
+            found = self._variants.get(variant)
+            if found is None:
+                kernel = self._built(arguments, constants, options)
+                if not self._uses:
+                    self._uses = tuple(self.uses())
+                found = self._variants[variant] = Compiled(self, kernel, device, options, places)
+        return found
+
+    def _built(self, arguments: list[Any], constants: dict[str, Any], options: dict[str, Any]) -> Any:
+        """The block IR of arguments of some kinds."""
+        from ..language import frontend
+
+        kernel = frontend.build(
+            self, arguments, constants, num_warps=options["num_warps"], num_stages=options["num_stages"],
+            name=self.__name__,
+        )  # fmt: skip
+        for name in ("num_ctas", "maxnreg", "enable_fp_fusion"):
+            if options[name] != OPTIONS[name]:
+                kernel.attrs[name] = options[name]
+        return kernel
+
+    def _described(self, bound: dict[str, Any]) -> tuple[list[Any], dict[str, Any], list[str], Device]:
+        """What the front end is told of arguments; what to call each of the values; and where the kernel runs."""
+        from ..language.frontend import Argument, Constant
+
+        arguments: list[Any] = []
+        constants: dict[str, Any] = {}
+        places: list[str] = []
+        homes: dict[int, str] = {}
+        for name in self.arg_names:
+            x, role = bound[name], self.roles[name]
+            if role == CONSTANT:
+                constants[name] = _plain(x)
+                continue
+            try:
+                kind = describe(x, role >= ONES, role == SPECIALIZED, name, places, homes)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise type(error)(f"{self._place}: argument {name}: {error}") from None
+            if isinstance(kind, Constant):
+                constants[name] = kind.value
+            else:
+                arguments.append(Argument(name, kind))
+        if len(homes) > 1:
+            spelled = [f"{name} on {'the CPU' if n == HOST else f'cuda:{n}'}" for n, name in homes.items()]
+            raise ValueError(f"{self._place}: its arrays are on several devices: {', '.join(spelled)}")
+        index = next(iter(homes), None)
+        device = default_device() if index is None else CPU if index == HOST else Device(f"cuda:{index}")
+        return arguments, constants, places, device
+
+
+def _options(function: JITFunction, bound: dict[str, Any]) -> dict[str, Any]:
+    found = {name: bound.get(name, default) for name, default in OPTIONS.items()}
+    warps, stages = found["num_warps"], found["num_stages"]
+    if not isinstance(warps, int) or warps not in (1, 2, 4, 8, 16, 32):
+        raise ValueError(f"{function._place}: num_warps={warps!r} is no power of two from 1 to 32")
+    if not isinstance(stages, int) or stages < 0:
+        raise ValueError(f"{function._place}: num_stages={stages!r} is no number of stages")
+    return found
+
+
+def _plain(x: Any) -> Any:
+    """A constant without the language's wrapper."""
+    return x.value if type(x).__name__ == "constexpr" else x
+
+
+def _frozen(x: Any) -> Any:
+    """A constant as something with a hash that tells 1, 1.0 and True apart."""
+    if isinstance(x, dict):
+        return tuple([(k, _frozen(v)) for k, v in x.items()])
+    if isinstance(x, list | tuple):
+        return type(x).__name__, *map(_frozen, x)
+    return type(x), x
+
+
+def _marks_constant(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return annotation.rpartition(".")[2].strip() == "constexpr"
+    return getattr(annotation, "__name__", "") == "constexpr" or type(annotation).__name__ == "constexpr"
+
+
+def _arrays(given: Iterable[Any]) -> Iterator[Array]:
+    """The arrays of this library among arguments."""
+    for x in given:
+        if type(x) is Array:
+            yield x
+        elif isinstance(x, tuple):
+            yield from _arrays(x)
+        elif isinstance(x, TensorDescriptor | Reinterpreted):
+            yield from _arrays((x.base,))
+
+
+def _see(x: Any, role: int, key: list[Any], values: list[Any], seen: Seen) -> None:
+    """Add an argument to a launch's key and values."""
+    if x is None:
+        key.append(_NONE)
+    elif isinstance(x, bool | np.bool_):
+        key.append(_BOOL)
+        values.append(bool(x))
+    elif isinstance(x, int | np.integer):
+        x = int(x)
+        if x == 1 and role >= ONES:
+            key.append(_ONE)
+            return
+        code = _I32 if _LEAST <= x <= _MOST else _I64 if -(1 << 63) <= x < 1 << 63 else _U64
+        if x < -(1 << 63) or x >= 1 << 64:
+            raise OverflowError(f"{x} has more than 64 bits")
+        key.append(code if x & 15 or role != SPECIALIZED else code + 1)
+        values.append(x)
+    elif isinstance(x, float | np.floating):
+        key.append(_REAL)
+        values.append(float(x))
+    elif isinstance(x, tuple):
+        key += type(x), len(x)
+        for item in x:
+            _see(item, role, key, values, seen)
+    elif isinstance(x, TensorDescriptor):
+        key += TensorDescriptor, tuple(x.block_shape), x.padding
+        _see(x.base, role, key, values, seen)
+        values += *x.shape, *x.strides[:-1]
+    elif (of := library(x)) is not None:
+        dtype, index, address = of.read(x)
+        key += dtype, index, address & 15 and role == SPECIALIZED
+        base = x.base if isinstance(x, Reinterpreted) else x
+        if type(base) is Array:
+            seen.arrays.append((len(values), base))
+        else:
+            seen.foreign.append((len(values), of, x))
+            if of.name == "torch" and type(x) is not Reinterpreted:
+                _meet(type(x), of)
+        values.append(address)
+    elif type(x).__name__ == "constexpr":
+        key += x.value, type(x.value)
+    else:
+        raise TypeError(f"a kernel cannot take a {type(x).__name__}; is it to be a tl.constexpr?")
+
+
+def _meet(kind: type, of: Library) -> None:
+    """Tensors of torch take the short way from now on."""
+    global _tensor, _torch_stream
+    if kind.__name__ == "Tensor":
+        _tensor, _torch_stream = kind, of.stream or (lambda index: 0)
+
+
+@overload
+def jit(fn: Callable[..., Any]) -> JITFunction: ...
+@overload
+def jit(fn: None = None, **options: Any) -> Callable[[Callable[..., Any]], JITFunction]: ...
+def jit(fn: Any = None, **options: Any) -> Any:
+    """Make a Python function a kernel, or a function that kernels call, of the block language.
+
+    Parameters
+    ----------
+    fn : function
+        It is compiled when it is launched, for the kinds of its arguments.
+    **options
+        See `JITFunction`.
+
+    Returns
+    -------
+    JITFunction
+        `kernel[grid](*arguments, num_warps=4, ...)` launches it.
+    """
+    return (lambda fn: JITFunction(fn, **options)) if fn is None else JITFunction(fn, **options)

@@ -1,0 +1,100 @@
+"""Launches under BLOCKARRAY_INTERPRET=1: the kernel runs as Python, and every load and store is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import cuda, flush
+from ..array import Array
+from ..compiler.dtypes import NUMPY
+from ..runtime.cuda import copies
+from ..runtime.device import CPU
+from ..runtime.memory import as_numpy
+from . import memory
+from .arguments import Reinterpreted, ir_dtype
+from .descriptor import TensorDescriptor
+
+if TYPE_CHECKING:
+    from .function import JITFunction
+
+#: What puts a lent array's elements back, by the object that has them.
+_Returns = dict[int, tuple[np.ndarray, Callable[[], Any]]]
+
+
+def run(function: JITFunction, grid: Any, bound: dict[str, Any]) -> None:
+    """Run a kernel on its arrays' memory, or, if that is not the host's, on copies that then go back."""
+    from ..language import interpret
+
+    if callable(grid):
+        grid = grid(bound)
+    x, y, z = (*(grid if isinstance(grid, Iterable) else (grid,)), 1, 1)[:3]
+    with flush.lock:
+        returns: _Returns = {}
+        arguments = {name: _lend(bound[name], returns) for name in function.arg_names}
+        interpret.run(function, (int(x), int(y), int(z)), arguments)
+        for _, put_back in returns.values():
+            put_back()
+
+
+def _lend(x: Any, returns: _Returns) -> Any:
+    """An argument as the interpreter takes it."""
+    if isinstance(x, tuple):
+        items = [_lend(item, returns) for item in x]
+        return type(x)(*items) if hasattr(x, "_fields") else tuple(items)
+    if isinstance(x, TensorDescriptor):
+        lent = copy(x)
+        lent.base = _lend(x.base, returns)
+        return lent
+    if isinstance(x, Reinterpreted):
+        return _lend(x.base, returns).view(NUMPY[ir_dtype(x.dtype)[0]])
+    if type(x) is Array:
+        return _lend_array(x, returns)
+    if callable(getattr(x, "data_ptr", None)):
+        return _lend_tensor(x, returns)
+    if hasattr(x, "__cuda_array_interface__"):  # CuPy's
+        if id(x) not in returns:
+            host = x.get()
+            returns[id(x)] = host, lambda: x.set(host)
+        return returns[id(x)][0]
+    return x
+
+
+def _lend_array(x: Array, returns: _Returns) -> np.ndarray:
+    memory.settle([x])
+    memory.locate(x)
+    memory.own(x)
+    buffer, offset = memory.locate(x)
+    if buffer.device is CPU:
+        return as_numpy(buffer, x.dtype, offset // x.itemsize, x.shape, tuple(s // x.itemsize for s in x.strides))
+    if id(buffer) not in returns:
+        whole = np.empty(buffer.nbytes, np.uint8)
+        copies.copy_to_host(buffer, 0, whole)
+
+        def put_back() -> None:
+            copies.copy_from_host(whole, buffer)
+            cuda.forget(buffer)
+
+        returns[id(buffer)] = whole, put_back
+    return np.ndarray(x.shape, x.dtype, returns[id(buffer)][0], offset, x.strides)
+
+
+def _lend_tensor(x: Any, returns: _Returns) -> np.ndarray:
+    """A tensor of torch."""
+    import torch
+
+    found = returns.get(id(x))
+    if found is not None:
+        return found[0]
+    host = x.detach().cpu()
+    dtype = NUMPY[ir_dtype(x.dtype)[0]]
+    if dtype.kind == "V":  # a type that NumPy has not
+        array = host.view(torch.uint8 if dtype.itemsize == 1 else torch.int16).numpy().view(dtype)
+    else:
+        array = host.numpy()
+    if x.get_device() >= 0:
+        returns[id(x)] = array, lambda: x.copy_(host)
+    return array

@@ -1,0 +1,101 @@
+"""The source of functions of the block language, and what else they are made of."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+#: Where the words of the language come from.
+_LANGUAGE = __name__.rpartition(".blocks.")[0] + ".language"
+
+
+class Use(NamedTuple):
+    """A global, or a closure's variable, that a function reads; `get(name)` is its value now."""
+
+    get: Callable[[str], Any]
+    name: str
+    value: Any
+
+
+def source(fn: FunctionType) -> tuple[str, int]:
+    """A function's source from its `def` on, dedented, and the line of the `def` in its file.
+
+    Raises
+    ------
+    OSError
+        If there is none: the function was typed into a prompt, or made by `exec`.
+    """
+    lines, first = inspect.getsourcelines(fn)
+    skip = next((k for k, line in enumerate(lines) if line.lstrip().startswith("def ")), 0)
+    return textwrap.dedent("".join(lines[skip:])), first + skip
+
+
+def uses(fn: FunctionType, text: str) -> Iterator[Use]:
+    """The globals and closure's variables that a function of this source may read.
+
+    Every name of the source counts that is one of either: too many at worst.  Of modules, so do the attributes that it
+    names.
+    """
+    names = dict.fromkeys(_names(compile(_body(text), "<kernel>", "exec")))
+    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or ()))
+    for name in names:
+        found: Any
+        try:
+            if name in cells:
+                found = cells[name].cell_contents
+                use = Use(_contents(cells[name]), name, found)
+            else:
+                found = fn.__globals__[name]
+                use = Use(fn.__globals__.get, name, found)
+        except (KeyError, ValueError):  # a local name, or a variable without a value yet
+            continue
+        if _may_change(found):
+            yield use
+        if isinstance(found, ModuleType) and not found.__name__.startswith(_LANGUAGE):
+            space = vars(found)
+            used = [Use(space.get, attribute, space[attribute]) for attribute in names if attribute in space]
+            yield from [use for use in used if _may_change(use.value)]
+
+
+def _may_change(value: Any) -> bool:
+    """Whether a name for this may come to mean something else: names for modules and the language's words do not."""
+    if isinstance(value, ModuleType):
+        return False
+    is_word = callable(value) and type(value).__name__ != "constexpr"
+    return not (is_word and (getattr(value, "__module__", None) or "").startswith(_LANGUAGE))
+
+
+def _body(text: str) -> ast.Module:
+    """The source without what is evaluated but once, when the function is defined: annotations and defaults."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.decorator_list, node.returns = [], None
+            for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+                argument.annotation = None
+    return tree
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    yield from code.co_freevars
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _contents(cell: CellType) -> Callable[[str], Any]:
+    return lambda _: cell.cell_contents
+
+
+def same(use: Use) -> bool:
+    """Whether what a function used is still what it was, or its equal."""
+    try:
+        now = use.get(use.name)
+        return now is use.value or (type(now) is type(use.value) and bool(now == use.value))
+    except Exception:  # it is gone, or cannot be compared
+        return False
