@@ -51,7 +51,13 @@ class Compiled:
     """
 
     def __init__(
-        self, function: JITFunction, kernel: Kernel, device: Device, options: Mapping[str, Any], places: Sequence[str]
+        self,
+        function: JITFunction,
+        kernel: Kernel,
+        messages: list[str],
+        device: Device,
+        options: Mapping[str, Any],
+        places: Sequence[str],
     ) -> None:
         self.function = function
         self.kernel = kernel
@@ -59,12 +65,7 @@ class Compiled:
         self.options = dict(options)
         #: What to call each parameter in messages.
         self.places = list(places)
-        #: What the checks say, which are known by their numbers from here on.
-        self.messages: list[str] = []
-        for op in kernel.walk():
-            if op.name == "check":
-                self.messages.append(op.attrs["message"])
-                op.attrs["message"] = str(len(self.messages) - 1)
+        self.messages = messages
         self.key = text(kernel)
         names = [p.name for p in kernel.params]
         stored = written(kernel)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..runtime.device import CPU, Device, default_device
 from .arguments import HOST, ir_dtype, library, pointer
 
 _MOST = 5
@@ -75,6 +76,17 @@ class TensorDescriptor:
         else:
             steps = tuple(s // tensor.dtype.itemsize for s in tensor.strides)
         return TensorDescriptor(tensor, tuple(tensor.shape), tuple(steps), list(block_shape), padding)
+
+
+def device_of(arguments: Iterable[Any]) -> Device:
+    """The device of the first array among a kernel's arguments."""
+    for x in arguments:
+        if isinstance(x, TensorDescriptor):
+            x = x.base
+        if not isinstance(x, int | float) and (of := library(x)) is not None:
+            index = of.read(x)[1]
+            return CPU if index <= HOST else Device(f"cuda:{index}")
+    return default_device()
 
 
 def describe(x: Any, ones: bool, multiples: bool, name: str, places: list[str], homes: dict[int, str]) -> Any:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from ctypes import addressof
+from ctypes import c_char as byte
+from dataclasses import dataclass
 from functools import partial, update_wrapper
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 
 from .. import checks, cuda, flush
 from ..array import Array
+from ..compiler.expr import BUFFER, contiguous_strides
+from ..compiler.ir import Kernel
+from ..compiler.printer import text
 from ..runtime.config import config
 from ..runtime.cuda import streams
 from ..runtime.device import CPU, CudaDevice, Device, default_device
@@ -35,7 +42,8 @@ _NONE, _ONE, _REAL, _BOOL, _I32, _I64, _U64 = 0, 1, 2, 3, 32, 64, 66
 _LEAST, _MOST = -(1 << 31), (1 << 31) - 1
 
 
-class Form(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Form:
     """How one call's arguments, in the order in which they are written, meet the parameters."""
 
     names: tuple[str, ...]
@@ -206,11 +214,11 @@ class JITFunction:
         Compiled
             The kernel that ran, or (on a GPU) was queued.
         """
-        # What most launches have is spelled out here: numbers and tensors of torch.  All else takes the general way.
+        # What most launches have is spelled out: numbers, and arrays of torch and NumPy.  All else is _launch_any's.
         form = self._forms.get((len(args), *kwargs))
         if form is None:
             form = self._form(len(args), tuple(kwargs))
-        given = (*args, *kwargs.values(), *form.defaults)
+        given = args if not kwargs and not form.defaults else (*args, *kwargs.values(), *form.defaults)
         if config.interpret:
             return interpreted.run(self, grid, dict(zip(form.names, given)))
         key: list[Any] = [form]
@@ -235,8 +243,15 @@ class JITFunction:
                 key.append(_REAL)
                 values.append(x)
             else:
-                with flush.lock:
-                    return self._launch_any(grid, form, given)
+                try:
+                    address = addressof(byte.from_buffer(x))  # which refuses all but writable, contiguous arrays
+                except (TypeError, BufferError, ValueError):
+                    address = 0
+                if kind is not np.ndarray or not address:
+                    with flush.lock:
+                        return self._launch_any(grid, form, given)
+                key += x.dtype, HOST, address & 15 and role == SPECIALIZED
+                values.append(address)
         found = self._lookup(key, form, given)
         programs = self._programs(grid, form, given, values)
         if index < 0:
@@ -249,18 +264,37 @@ class JITFunction:
 
     def _launch_any(self, grid: Any, form: Form, given: tuple[Any, ...]) -> Compiled:
         """Launch with any arguments; nobody flushes meanwhile."""
-        memory.settle(_arrays(given))
         key: list[Any] = [form]
         values: list[Any] = []
         seen = Seen()
-        for name, x, role in zip(form.names, given, form.roles):
+        settled = False
+        for x, role in zip(given, form.roles):
+            kind = type(x)
             if role == CONSTANT:
-                key += x, type(x)
-            else:
-                try:
-                    _see(x, role, key, values, seen)
-                except (TypeError, ValueError, OverflowError) as error:
-                    raise type(error)(f"{self.__name__}: argument {name}: {error}") from None
+                key += x, kind
+                continue
+            if kind is Array:
+                e = x._expr
+                start = 0
+                if e is None:
+                    e, start = x._shared.expr, x._offset
+                if e.op is BUFFER:
+                    buffer, offset, strides = e.attrs
+                    if strides == contiguous_strides(e.shape):
+                        address = buffer.address + (offset + start) * e.dtype.itemsize
+                        key += e.dtype, buffer.device, address & 15 and role == SPECIALIZED
+                        seen.arrays.append((len(values), x))
+                        values.append(address)
+                        continue
+            if not settled and kind is not int:
+                memory.settle(_arrays(given))
+                settled = True
+            try:
+                _see(x, role, key, values, seen)
+            except (TypeError, ValueError, OverflowError) as error:
+                name = form.names[next(k for k, y in enumerate(given) if y is x)]
+                raise type(error)(f"{self.__name__}: argument {name}: {error}") from None
+        e = buffer = None  # `own` counts references
         found = self._lookup(key, form, given)
         programs = self._programs(grid, form, given, values)
         moved = False
@@ -281,7 +315,9 @@ class JITFunction:
                 raise ValueError(f"{self.__name__} may write to {found.places[place]}: {what}")
             if of.stream is not None and isinstance(found.device, CudaDevice):
                 current.add(of.stream(found.device.index))
-        if len(current) == 1 and not seen.arrays and not found.checked:
+        if found.device is CPU:
+            found.run(values, programs)
+        elif len(current) == 1 and not seen.arrays and not found.checked:
             found.run(values, programs, *current)
         else:
             self._run_in_order(found, values, programs, current, seen)
@@ -292,9 +328,7 @@ class JITFunction:
     ) -> None:
         """Run on the device's stream: after what other streams hold now, and before what they will."""
         device = found.device
-        if not isinstance(device, CudaDevice):
-            found.run(values, programs)
-            return
+        assert isinstance(device, CudaDevice)
         for stream in foreign:
             streams.wait_for(device, stream)
         check = found.run(values, programs)
@@ -397,14 +431,31 @@ class JITFunction:
         with self._compiling:
             found = self._variants.get(variant)
             if found is None:
-                kernel = self._built(arguments, constants, options)
+                kernel, messages = self._built(arguments, constants, options)
                 if not self._uses:
                     self._uses = tuple(self.uses())
-                found = self._variants[variant] = Compiled(self, kernel, device, options, places)
+                found = self._variants[variant] = Compiled(self, kernel, messages, device, options, places)
         return found
 
-    def _built(self, arguments: list[Any], constants: dict[str, Any], options: dict[str, Any]) -> Any:
-        """The block IR of arguments of some kinds."""
+    def lowered(self, *args: Any, **kwargs: Any) -> tuple[str, Device]:
+        """The block IR for arguments like these, as text, and the device that it is for."""
+        form = self._form(len(args), tuple(kwargs))
+        bound = dict(zip(form.names, (*args, *kwargs.values(), *form.defaults)))
+        with flush.lock:
+            memory.settle(_arrays(bound.values()))
+            arguments, constants, _, device = self._described(bound)
+        return text(self._built(arguments, constants, _options(self, bound))[0]), device
+
+    def fingerprint(self) -> str:
+        """A hash of the source of all that it is made of."""
+        spelled = lambda x: x.src if isinstance(x, JITFunction) else getattr(x, "__qualname__", repr(x))
+        parts = [self.src, *[f"{use.name} = {spelled(use.value)}" for use in self.uses()]]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _built(
+        self, arguments: list[Any], constants: dict[str, Any], options: dict[str, Any]
+    ) -> tuple[Kernel, list[str]]:
+        """The block IR of arguments of some kinds, and what its checks say, which it knows by their numbers."""
         from ..language import frontend
 
         kernel = frontend.build(
@@ -414,7 +465,12 @@ class JITFunction:
         for name in ("num_ctas", "maxnreg", "enable_fp_fusion"):
             if options[name] != OPTIONS[name]:
                 kernel.attrs[name] = options[name]
-        return kernel
+        messages: list[str] = []
+        for op in kernel.walk():
+            if op.name == "check":
+                messages.append(op.attrs["message"])
+                op.attrs["message"] = str(len(messages) - 1)
+        return kernel, messages
 
     def _described(self, bound: dict[str, Any]) -> tuple[list[Any], dict[str, Any], list[str], Device]:
         """What the front end is told of arguments; what to call each of the values; and where the kernel runs."""
@@ -490,10 +546,10 @@ def _see(x: Any, role: int, key: list[Any], values: list[Any], seen: Seen) -> No
     """Add an argument to a launch's key and values."""
     if x is None:
         key.append(_NONE)
-    elif isinstance(x, bool | np.bool_):
+    elif isinstance(x, (bool, np.bool_)):
         key.append(_BOOL)
         values.append(bool(x))
-    elif isinstance(x, int | np.integer):
+    elif isinstance(x, (int, np.integer)):
         x = int(x)
         if x == 1 and role >= ONES:
             key.append(_ONE)
@@ -503,7 +559,7 @@ def _see(x: Any, role: int, key: list[Any], values: list[Any], seen: Seen) -> No
             raise OverflowError(f"{x} has more than 64 bits")
         key.append(code if x & 15 or role != SPECIALIZED else code + 1)
         values.append(x)
-    elif isinstance(x, float | np.floating):
+    elif isinstance(x, (float, np.floating)):
         key.append(_REAL)
         values.append(float(x))
     elif isinstance(x, tuple):
@@ -516,7 +572,8 @@ def _see(x: Any, role: int, key: list[Any], values: list[Any], seen: Seen) -> No
         values += *x.shape, *x.strides[:-1]
     elif (of := library(x)) is not None:
         dtype, index, address = of.read(x)
-        key += dtype, index, address & 15 and role == SPECIALIZED
+        # Arrays of this library are known by their devices, as the short way has it.
+        key += dtype, x.device if type(x) is Array else index, address & 15 and role == SPECIALIZED
         base = x.base if isinstance(x, Reinterpreted) else x
         if type(base) is Array:
             seen.arrays.append((len(values), base))
@@ -558,3 +615,13 @@ def jit(fn: Any = None, **options: Any) -> Any:
         `kernel[grid](*arguments, num_warps=4, ...)` launches it.
     """
     return (lambda fn: JITFunction(fn, **options)) if fn is None else JITFunction(fn, **options)
+
+
+def cdiv(x: int, y: int) -> int:
+    """x / y, rounded up."""
+    return -(-x // y)
+
+
+def next_power_of_2(n: int) -> int:
+    """The smallest power of two that is at least n; 0 for 0."""
+    return 1 << (n - 1).bit_length() if n > 0 else 0
