@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -256,7 +257,7 @@ class Mark:
         None, or with `return_df` pandas.DataFrame (a list of them, if there are several benchmarks).
         """
         several = not isinstance(self.benchmarks, Benchmark)
-        benchmarks = list(self.benchmarks) if several else [self.benchmarks]  # type: ignore[arg-type]
+        benchmarks: list[Benchmark] = list(self.benchmarks) if several else [self.benchmarks]  # type: ignore
         for b in benchmarks:
             b.measure(self.fn, **kwargs)
             if print_data:
@@ -264,8 +265,7 @@ class Mark:
             if show_plots or save_path:
                 self._draw(b, show_plots, save_path)
         if return_df:
-            import pandas
-
+            pandas = importlib.import_module("pandas")
             frames = [pandas.DataFrame(b.table(), columns=b.header) for b in benchmarks]
             return frames if several else frames[0]
         return None

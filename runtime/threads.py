@@ -11,11 +11,14 @@ import ctypes
 import os
 import threading
 import time
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
-from . import limits
+from . import limits, slots
 from .config import config
 from .dispatch import PENDING, SPINS, THREADS, TICKET_STRIDE, TICKETS, Native, native_futex
+from .jit import Function
 from .memory import Buffer, allocate
 
 #: Seconds that an idle worker watches for the next launch before it sleeps.
@@ -128,6 +131,44 @@ def launch(
         _run(address, args_address, programs, scratch.address)
     else:
         _run(address, args_address, programs, 0)
+
+
+class Launcher:
+    """Launches of a kernel with arguments of given kinds: the short way for who calls a kernel again and again.
+
+    Parameters
+    ----------
+    function : jit.Function
+        The kernel.
+    kinds : sequence of str
+        What each parameter is: "pointer", or the block IR's name of a scalar's dtype (see `slots.layout`).
+    """
+
+    __slots__ = ("function", "layout", "_free")
+
+    def __init__(self, function: Function, kinds: Sequence[str]) -> None:
+        self.function = function
+        self.layout = slots.layout(kinds)
+        #: Argument blocks that nobody uses, and their addresses.
+        self._free: list[tuple[Any, int]] = []
+
+    def __call__(self, programs: int, *values: Any) -> None:
+        """Run the kernel with these arguments: an address for a pointer, else a number.
+
+        Raises
+        ------
+        struct.error
+            If a value does not fit its parameter.
+        """
+        try:
+            block = self._free.pop()
+        except IndexError:
+            memory = ctypes.create_string_buffer(max(8, self.layout.size))
+            block = memory, ctypes.addressof(memory)
+        memory, address = block
+        self.layout.pack_into(memory, 0, *values)
+        launch(self.function.address, address, programs, self.function.scratch(address))
+        self._free.append(block)
 
 
 def num_threads() -> int:

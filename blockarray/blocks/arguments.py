@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
@@ -128,15 +129,13 @@ def _read_numpy(x: np.ndarray) -> Pointer:
 
 
 def _torch() -> Library:
-    import torch
-
+    torch = importlib.import_module("torch")
     current = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     return Library("torch", lambda x: (x.dtype, x.get_device(), x.data_ptr()), current)
 
 
 def _cupy() -> Library:
-    import cupy
-
+    cupy = importlib.import_module("cupy")
     return Library(
         "CuPy", lambda x: (x.dtype, x.device.id, x.data.ptr), lambda index: cupy.cuda.get_current_stream().ptr
     )

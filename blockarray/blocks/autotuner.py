@@ -83,7 +83,7 @@ class _Around:
         self.fn: Any = fn
         self.arg_names: list[str] = fn.arg_names
         self.base_fn: JITFunction = getattr(fn, "base_fn", fn)
-        update_wrapper(self, fn, updated=())
+        update_wrapper(self, fn, updated=())  # type: ignore[arg-type]
 
     def __getitem__(self, grid: Any) -> partial[Compiled]:
         return partial(self.launch, grid)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -16,21 +15,14 @@ from .. import checks, debug, kernels
 from ..compiler import passes
 from ..compiler.ir import Kernel
 from ..compiler.printer import text
-from ..runtime import profiler, threads
+from ..runtime import profiler, slots, threads
 from ..runtime.config import config
 from ..runtime.cuda import driver, streams
-from ..runtime.cuda.launch import launch
-from ..runtime.cuda.tensor_maps import TensorMaps
+from ..runtime.cuda.launch import Launcher
 from ..runtime.device import CPU, CudaDevice, Device
 
 if TYPE_CHECKING:
     from .function import JITFunction
-
-#: How a parameter lies in its slot of 8 bytes, for `struct`.
-_SLOT = {
-    "pointer": "q", "bool": "?7x", "i8": "b7x", "i16": "h6x", "i32": "i4x", "i64": "q", "u8": "B7x", "u16": "H6x",
-    "u32": "I4x", "u64": "Q", "f32": "f4x", "f64": "d",
-}  # fmt: skip
 
 
 class Compiled:
@@ -73,10 +65,10 @@ class Compiled:
         self.checked = "errors" in names
         self.code = _code(self.key, kernel, device, function.__name__)
         kinds = ["pointer" if p.type.pointer else p.type.dtype for p in kernel.params]
-        self._layout = struct.Struct("=" + "".join([_SLOT[kind] for kind in kinds]))
-        self._pack = self._layout.pack_into
-        #: Argument blocks that nobody uses: two threads, or a finaliser in the midst of a launch, have two.
-        self._free: list[_Block] = []
+        if isinstance(device, CudaDevice):
+            self._launch: Any = Launcher(self.code.function, device, kinds)
+        else:
+            self._launch = threads.Launcher(self.code.function, kinds)
 
     def __repr__(self) -> str:
         return f"<compiled {self.function.__name__} for {self.device}>"
@@ -104,51 +96,41 @@ class Compiled:
         if self.checked:
             check = np.zeros(1, np.int64) if self.device is CPU else checks.Check(self.device, self.messages)  # type: ignore[arg-type]
             values.append(check.ctypes.data if self.device is CPU else check.word.address)
-        try:
-            block = self._free.pop()
-        except IndexError:
-            block = _Block(self._layout.size, self.code.function)
-        try:
-            self._pack(block.memory, 0, *values)
-        except (struct.error, OverflowError, TypeError):
-            self._pack(block.memory, 0, *self._repaired(values))
         if profiler.active or config.debug:
-            self._run_watched(block, programs, stream)
+            self._run_watched(values, programs, stream)
         else:
-            self._run(block, programs, stream)
-        self._free.append(block)
+            self._run(values, programs, stream)
         if check is not None and self.device is CPU:
             if number := int(check[0]):
                 raise IndexError(f"{self.function.__name__}: {self.messages[number - 1]}")
             return None
         return check
 
-    def _run(self, block: _Block, programs: int, stream: int | None) -> None:
-        device, code = self.device, self.code
-        if device is CPU:
-            threads.launch(code.address, block.address, programs, code.scratch(block.address))
-            return
-        pointers = 0
-        if block.maps is not None:
-            block.maps.update()
-            pointers = block.maps.pointers
-        launch(code.function, device, block.address, self._layout.size, programs, pointers, stream)  # type: ignore[arg-type]
+    def _run(self, values: list[Any], programs: int, stream: int | None) -> None:
+        try:
+            if stream is None:
+                self._launch(programs, *values)
+            else:
+                self._launch(programs, *values, stream=stream)
+        except (struct.error, OverflowError, TypeError):
+            self._launch(programs, *self._repaired(values))
 
-    def _run_watched(self, block: _Block, programs: int, stream: int | None) -> None:
+    def _run_watched(self, values: list[Any], programs: int, stream: int | None) -> None:
         """Run with the clock on."""
         name, device = self.function.__name__, self.device
+        seconds: Any
         if isinstance(device, CudaDevice) and stream is None:
             before = streams.Event(device, timing=True).record()
-            self._run(block, programs, stream)
+            self._run(values, programs, stream)
             after = streams.Event(device, timing=True).record()
-            seconds: Any = lambda: before.elapsed(after)
+            seconds = before.elapsed(after) if "time" in config.debug else lambda: before.elapsed(after)
         else:
             started = perf_counter()
-            self._run(block, programs, stream)
+            self._run(values, programs, stream)
             seconds = perf_counter() - started
         profiler.note(name, seconds, 0, programs)
         if "time" in config.debug:
-            debug.launched(name, seconds() if callable(seconds) else seconds, 0)
+            debug.launched(name, seconds, 0)
 
     def _repaired(self, values: list[Any]) -> list[Any]:
         """Values that fit their parameters: floats beyond f32 become infinite.
@@ -165,7 +147,7 @@ class Compiled:
                 with np.errstate(over="ignore"):
                     value = float(np.float32(value))
             try:
-                struct.pack(_SLOT[kind], value)
+                struct.pack("=" + slots.FORMATS[kind], value)
             except (struct.error, OverflowError, TypeError) as error:
                 raise TypeError(f"{self.function.__name__}: {place}={value!r} is no {kind}: {error}") from None
             found.append(value)
@@ -220,18 +202,6 @@ class Compiled:
         options = ", ".join(f"{k}={v}" for k, v in self.options.items())
         facts = ", ".join(f"{k} {v}" for k, v in self.resources.items())
         return f"{self.function.__name__} on {self.device} ({options}): {facts}\n{self.key}"
-
-
-class _Block:
-    """Memory for a launch's arguments, and their tensor maps."""
-
-    __slots__ = ("memory", "address", "maps")
-
-    def __init__(self, nbytes: int, function: Any) -> None:
-        self.memory = ctypes.create_string_buffer(max(8, nbytes))
-        self.address = ctypes.addressof(self.memory)
-        specs = getattr(function, "header", {}).get("maps")
-        self.maps = TensorMaps(specs, self.memory, nbytes) if specs else None
 
 
 class _Stages(Mapping[str, Any]):

@@ -70,11 +70,10 @@ class TensorDescriptor:
     @staticmethod
     def from_tensor(tensor: Any, block_shape: Sequence[int], padding: str = "zero") -> TensorDescriptor:
         """The descriptor of a whole array."""
-        strides = getattr(tensor, "stride", None)
-        if callable(strides):
-            steps = strides()
+        if hasattr(tensor, "stride"):  # torch
+            steps = tensor.stride()
         else:
-            steps = tuple(s // tensor.dtype.itemsize for s in tensor.strides)
+            steps = [s // tensor.dtype.itemsize for s in tensor.strides]
         return TensorDescriptor(tensor, tuple(tensor.shape), tuple(steps), list(block_shape), padding)
 
 

@@ -44,12 +44,21 @@ _LEAST, _MOST = -(1 << 31), (1 << 31) - 1
 
 @dataclass(slots=True, eq=False)
 class Form:
-    """How one call's arguments, in the order in which they are written, meet the parameters."""
+    """How the arguments of calls of one kind meet the parameters, whose order they get; options follow."""
 
     names: tuple[str, ...]
     roles: tuple[int, ...]
-    #: Values of the parameters that the call leaves out: they come last.
+    #: Values of the parameters that the call leaves out.
     defaults: tuple[Any, ...]
+    #: Where each is among the positional arguments, the keywords and the defaults; None: they are in order.
+    order: tuple[int, ...] | None
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """A call's arguments in order."""
+        if not kwargs and not self.defaults:
+            return args
+        given = (*args, *kwargs.values(), *self.defaults)
+        return given if self.order is None else tuple([given[k] for k in self.order])
 
 
 class Seen:
@@ -93,6 +102,9 @@ class JITFunction:
     starting_line_number : int
         Of the `def` in its file.
     """
+
+    __name__: str
+    __qualname__: str
 
     def __init__(
         self,
@@ -168,7 +180,7 @@ class JITFunction:
     def uses(self) -> Iterator[sources.Use]:
         """What it is made of beside its source: globals, and what the functions that it uses are made of."""
         met: set[JITFunction] = set()
-        waiting = [self]
+        waiting: list[JITFunction] = [self]
         while waiting:
             function = waiting.pop()
             if function in met:
@@ -192,14 +204,14 @@ class JITFunction:
             self._uses = tuple([use._replace(value=use.get(use.name)) for use in self._uses])
 
     # -- launching ----------------------------------------------------------------------------------------------------
-    def __getitem__(self, grid: Any) -> partial[Compiled]:
+    def __getitem__(self, grid: Any) -> partial[Any]:
         return partial(self.launch, grid)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Compiled:
         """Launch it, or (`warmup`) only compile it."""
         return self.warmup(*args, grid=grid, **kwargs) if warmup else self.launch(grid, *args, **kwargs)
 
-    def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Compiled:
+    def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel for every program of a grid.
 
         Parameters
@@ -212,13 +224,13 @@ class JITFunction:
         Returns
         -------
         Compiled
-            The kernel that ran, or (on a GPU) was queued.
+            The kernel that ran, or (on a GPU) was queued; None if it was interpreted.
         """
         # What most launches have is spelled out: numbers, and arrays of torch and NumPy.  All else is _launch_any's.
         form = self._forms.get((len(args), *kwargs))
         if form is None:
             form = self._form(len(args), tuple(kwargs))
-        given = args if not kwargs and not form.defaults else (*args, *kwargs.values(), *form.defaults)
+        given = form.bind(args, kwargs)
         if config.interpret:
             return interpreted.run(self, grid, dict(zip(form.names, given)))
         key: list[Any] = [form]
@@ -293,7 +305,7 @@ class JITFunction:
                 _see(x, role, key, values, seen)
             except (TypeError, ValueError, OverflowError) as error:
                 name = form.names[next(k for k, y in enumerate(given) if y is x)]
-                raise type(error)(f"{self.__name__}: argument {name}: {error}") from None
+                raise type(error)(f"{self._place}: argument {name}: {error}") from None
         e = buffer = None  # `own` counts references
         found = self._lookup(key, form, given)
         programs = self._programs(grid, form, given, values)
@@ -374,7 +386,7 @@ class JITFunction:
         """Compile the kernel for arguments like these, without running it."""
         del grid
         form = self._form(len(args), tuple(kwargs))
-        given = (*args, *kwargs.values(), *form.defaults)
+        given = form.bind(args, kwargs)
         with flush.lock:
             memory.settle(_arrays(given))
             return self._compile(form, given)
@@ -412,8 +424,10 @@ class JITFunction:
                     defaults.append(p.default)
         if missing:
             raise TypeError(f"{self._place}: missing {', '.join(missing)}")
-        roles = tuple([self.roles.get(name, CONSTANT) for name in names])
-        form = self._forms[count, *keywords] = Form(tuple(names), roles, tuple(defaults))
+        ordered = [*self.arg_names, *[name for name in keywords if name not in self.roles]]
+        order = None if names == ordered else tuple([names.index(name) for name in ordered])
+        roles = tuple([self.roles.get(name, CONSTANT) for name in ordered])
+        form = self._forms[count, *keywords] = Form(tuple(ordered), roles, tuple(defaults), order)
         return form
 
     @property
@@ -440,7 +454,7 @@ class JITFunction:
     def lowered(self, *args: Any, **kwargs: Any) -> tuple[str, Device]:
         """The block IR for arguments like these, as text, and the device that it is for."""
         form = self._form(len(args), tuple(kwargs))
-        bound = dict(zip(form.names, (*args, *kwargs.values(), *form.defaults)))
+        bound = dict(zip(form.names, form.bind(args, kwargs)))
         with flush.lock:
             memory.settle(_arrays(bound.values()))
             arguments, constants, _, device = self._described(bound)
@@ -615,6 +629,9 @@ def jit(fn: Any = None, **options: Any) -> Any:
         `kernel[grid](*arguments, num_warps=4, ...)` launches it.
     """
     return (lambda fn: JITFunction(fn, **options)) if fn is None else JITFunction(fn, **options)
+
+
+kernel = jit
 
 
 def cdiv(x: int, y: int) -> int:

@@ -109,7 +109,7 @@ def _dense(a: Array) -> Expr:
 
 def _holders(place: Any) -> int:
     """A count of references to the computed value in an array without a storage, or in a storage, and to its memory."""
-    e = place._expr if type(place) is Array else place.expr
+    e: Any = place._expr if type(place) is Array else place.expr
     return sys.getrefcount(e) + sys.getrefcount(e.attrs[0])
 
 

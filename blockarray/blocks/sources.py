@@ -81,10 +81,11 @@ def _body(text: str) -> ast.Module:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    yield from code.co_freevars
+    """Names that the functions in a piece of code refer to."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
+            yield from constant.co_names
+            yield from constant.co_freevars
             yield from _names(constant)
 
 

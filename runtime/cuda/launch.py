@@ -77,7 +77,7 @@ class Function:
         self._constant, self._per_program = map(int, header["workspace"])
         self.code = code + b"\0" if header["format"] == "ptx" else code
         self.loaded: dict[int, tuple[driver.Context, int, int]] = {}
-        self._configs: dict[tuple[int, int], _Config] = {}
+        self._configs: dict[tuple[int, int, int | None], _Config] = {}
 
     def workspace(self, programs: int) -> int:
         """Bytes of workspace that a launch needs."""
@@ -116,17 +116,18 @@ class Function:
         config.sharedMemBytes = self.shared
         return max(1, context.check(driver.api.cuOccupancyMaxActiveClusters(handle, config)))
 
-    def config(self, context: driver.Context, blocks: int) -> _Config:
-        """How so many blocks are launched."""
-        config = self._configs.get((context.index, blocks))
+    def config(self, context: driver.Context, blocks: int, stream: int | None) -> _Config:
+        """How so many blocks are launched, on the device's stream or another one."""
+        config = self._configs.get((context.index, blocks, stream))
         if config is None:
-            config = _Config((blocks, 1, 1), (self.threads, 1, 1), self.shared, int(context.stream))
+            handle = int(context.stream) if stream is None else stream
+            config = _Config((blocks, 1, 1), (self.threads, 1, 1), self.shared, handle)
             if self.waits:
                 config.attributes, config.count = ctypes.addressof(config) + _Config.attribute.offset, 1
                 config.attribute[:2] = _EARLY, 1
             if len(self._configs) >= _CONFIGS:
                 self._configs.clear()
-            self._configs[context.index, blocks] = config
+            self._configs[context.index, blocks, stream] = config
         return config
 
 
@@ -159,7 +160,15 @@ class _Extra(threading.local):
 _extra = _Extra()
 
 
-def launch(function: Function, device: CudaDevice, address: int, nbytes: int, programs: int, pointers: int = 0) -> None:
+def launch(
+    function: Function,
+    device: CudaDevice,
+    address: int,
+    nbytes: int,
+    programs: int,
+    pointers: int = 0,
+    stream: int | None = None,
+) -> None:
     """Queue a kernel on a device's stream.
 
     Parameters
@@ -175,6 +184,8 @@ def launch(function: Function, device: CudaDevice, address: int, nbytes: int, pr
         of 8 bytes.
     programs : int
         Below 1 nothing is launched; ValueError if they take more than 2**31 - 1 blocks.
+    stream : int, optional
+        The driver's handle of another stream of the device to queue it on.
     """
     if programs < 1:
         return
@@ -184,7 +195,7 @@ def launch(function: Function, device: CudaDevice, address: int, nbytes: int, pr
             raise ValueError(f"a grid of {programs} programs is too large: a GPU takes {most}")
         programs = most
     context.enter()
-    config = function.config(context, programs * function.cluster)
+    config = function.config(context, programs * function.cluster, stream)
     extra = 0
     if not pointers:
         words = _extra.words
@@ -218,7 +229,7 @@ class Launcher:
         #: Argument blocks that nobody uses: two threads, or a finaliser in the midst of a launch, have two.
         self._free: list[_Block] = []
 
-    def __call__(self, programs: int, *values: Any) -> None:
+    def __call__(self, programs: int, *values: Any, stream: int | None = None) -> None:
         """Queue the kernel with these arguments; what it writes to has to be kept until it has run.
 
         Parameters
@@ -227,6 +238,8 @@ class Launcher:
             Programs of its grid; with none nothing is launched.
         *values
             One for each parameter: an address for a pointer, else a number.
+        stream : int, optional
+            The driver's handle of another stream of the device.
 
         Raises
         ------
@@ -240,7 +253,7 @@ class Launcher:
         self.layout.pack_into(block.memory, 0, *values)
         maps = block.maps
         pointers = maps.pointers() if maps is not None else 0
-        launch(self.function, self.device, block.address, self.layout.size, programs, pointers)
+        launch(self.function, self.device, block.address, self.layout.size, programs, pointers, stream)
         self._free.append(block)
 
 

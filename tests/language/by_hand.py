@@ -92,6 +92,7 @@ def build(
     for argument in arguments:
         _params(b, argument.name, argument.kind, values, aligned)
     grid = [b.param(f"grid_{axis}", I64) for axis in range(3)]
+    values |= {size.name: size for size in grid}
     if BODIES[name].__doc__ == "checks":
         values["errors"] = b.param("errors", Type("i64", (), True))
     for size in reversed(grid):

@@ -138,6 +138,8 @@ class FakeDriver:
     def CUstream(self, handle: int) -> int:
         return handle
 
+    CUfunction = CUstream
+
     def stream(self, handle: int) -> Stream:
         return self._streams[handle]
 
@@ -314,6 +316,9 @@ class FakeDriver:
         assert name == b"kernel"
         self._functions.append(module)
         return len(self._functions)
+
+    def cuFuncGetAttribute(self, attribute: str, function: Any) -> int:
+        return {"CU_FUNC_ATTRIBUTE_NUM_REGS": 32}.get(attribute, 0)
 
     def cuFuncSetAttribute(self, function: Any, attribute: str, value: int) -> None:
         assert attribute == "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES" and value > 48 << 10
