@@ -49,8 +49,8 @@ built: dict[str, int] = {}
 
 
 def body(write: Callable[[Writer], None]) -> Callable[[Writer], None]:
-    """What stands in the block IR of the function of this name."""
-    BODIES[write.__name__] = write
+    """What stands in the block IR of NAME, by a function NAME_body."""
+    BODIES[write.__name__.removesuffix("_body")] = write
     return write
 
 

@@ -22,7 +22,7 @@ BLOCK = 16
 
 
 @body
-def add(w: Writer) -> None:
+def add_body(w: Writer) -> None:
     o = w.offsets(w.constants["BLOCK"])
     inside = w.inside(o, "n")
     x, y = (w.b.load_ptr(w[name], o, inside) for name in ("x", "y"))
@@ -30,19 +30,19 @@ def add(w: Writer) -> None:
 
 
 @ba.jit
-def add(x, y, out, n, BLOCK: constexpr):  # noqa: F811
+def add(x, y, out, n, BLOCK: constexpr):
     pass
 
 
 @body
-def fill(w: Writer) -> None:
+def fill_body(w: Writer) -> None:
     o = w.offsets(BLOCK)
     value = w.b.cast(w["value"], w["out"].type.dtype)
     w.b.store_ptr(w.spread(value, BLOCK), w["out"], o, w.inside(o, "n"))
 
 
 @ba.kernel
-def fill(out, value, n=BLOCK):  # noqa: F811
+def fill(out, value, n=BLOCK):
     pass
 
 
@@ -201,12 +201,12 @@ def test_defaults_keywords_and_order():
 
 
 @body
-def kinds(w: Writer) -> None:
+def kinds_body(w: Writer) -> None:
     pass
 
 
 @ba.jit(do_not_specialize=["general"], do_not_specialize_on_alignment=["ones"])
-def kinds(x, general=0, ones=0):  # noqa: F811
+def kinds(x, general=0, ones=0):
     pass
 
 
@@ -243,7 +243,7 @@ class Pair(NamedTuple):
 
 
 @body
-def scale(w: Writer) -> None:
+def scale_body(w: Writer) -> None:
     o = w.offsets(BLOCK)
     x = w.b.load_ptr(w["pair.0"], o)
     factor = w.values.get("pair.1") or w.b.const(1.0, "f32")
@@ -251,7 +251,7 @@ def scale(w: Writer) -> None:
 
 
 @ba.jit
-def scale(pair):  # noqa: F811
+def scale(pair):
     pass
 
 
@@ -271,7 +271,7 @@ def test_numbers_that_do_not_fit_f32():
 
 
 @body
-def count(w: Writer) -> None:
+def count_body(w: Writer) -> None:
     b = w.b
     place, size = b.const(0), b.const(1)
     for axis in range(3):
@@ -281,7 +281,7 @@ def count(w: Writer) -> None:
 
 
 @ba.jit
-def count(out):  # noqa: F811
+def count(out):
     pass
 
 
@@ -321,12 +321,12 @@ def test_errors_name_kernel_and_argument():
 
 
 @body
-def broken(w: Writer) -> None:
+def broken_body(w: Writer) -> None:
     raise NotImplementedError("no such thing")
 
 
 @ba.jit
-def broken(x):  # noqa: F811
+def broken(x):
     pass
 
 
@@ -338,7 +338,7 @@ def test_errors_in_the_compiler_leave_arrays_usable():
 
 
 @body
-def checked(w: Writer) -> None:
+def checked_body(w: Writer) -> None:
     """checks"""
     o = w.offsets(BLOCK)
     x = w.b.load_ptr(w["x"], o)
@@ -347,7 +347,7 @@ def checked(w: Writer) -> None:
 
 
 @ba.jit
-def checked(x, out):  # noqa: F811
+def checked(x, out):
     pass
 
 
@@ -373,12 +373,12 @@ def helper(x):
 
 
 @body
-def uses(w: Writer) -> None:
+def uses_body(w: Writer) -> None:
     pass
 
 
 @ba.jit
-def uses(x):  # noqa: F811
+def uses(x):
     helper(x)
 
 
