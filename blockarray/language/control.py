@@ -95,7 +95,7 @@ class Control:
             case ast.Break():
                 return (BREAK,)
             case ast.Assert(test=test, msg=msg):
-                self.assertTrue(self.visit(test), "" if msg is None else self.visit(msg))
+                self.assertion(self.visit(test), "" if msg is None else self.visit(msg))
             case ast.Delete(targets=targets):
                 for target in targets:
                     self.env.pop(getattr(target, "id", ""), None)
@@ -123,7 +123,7 @@ class Control:
             value = known
         self.env[name] = value
 
-    def assert_(self, test: Any, message: Any) -> None:
+    def assertion(self, test: Any, message: Any) -> None:
         if isinstance(test, Tensor) and constant(test.value) is None:
             program.device_assert(test, message)
         elif not test:
@@ -183,7 +183,8 @@ class Control:
         finally:
             self.env = before
         merger = _Merger(b, test, blocks)
-        result = zipped(*found, what, merger.pair)
+        first, second = found
+        result = zipped(first, second, what, merger.pair)
         then, otherwise = envs
         merged = {}
         for name in dict.fromkeys((*then, *otherwise)):
@@ -413,7 +414,7 @@ class _Carried:
             env[n] = self.starts[n] = mapped(env[n], lambda t: t.like(values.get(t.value, t.value)))
 
     def attempt(self, make: Callable[[list[Value]], Block], run: Callable[[Block], None]) -> tuple[Block, list[Value]]:
-        """Make the body, again while a guess about what is carried turns out wrong; the region and what it begins with."""
+        """Make the body, again while a guess about what is carried turns out wrong; and what it begins with."""
         while True:
             block, inits, again = self._once(make, run)
             if not again:

@@ -10,7 +10,7 @@ from ..compiler import ops
 from .emit import builder, const, elementwise
 from .emit import cast as cast_value
 from .errors import CompilationError
-from .types import bfloat16, float32, int1, int32, uint32, uint64, unwrap
+from .types import bfloat16, float32, int1, int32, int64, uint32, uint64, unwrap
 from .values import (
     Tensor,
     absolute,
@@ -195,19 +195,17 @@ def _floats(name: str, *xs: Any) -> list[Tensor]:
 def _row(name: str, row: str) -> Callable[..., Tensor]:
     entry = ops.TABLE[row]
 
-    if entry.arity == 1:
+    def one(x: Any) -> Tensor:
+        (value,) = _floats(name, x)
+        result = elementwise(row, value.value)
+        return Tensor(result, int1 if result.type.dtype == "bool" else value.dtype, value.shape)
 
-        def function(x: Any) -> Tensor:
-            (value,) = _floats(name, x)
-            result = elementwise(row, value.value)
-            return Tensor(result, int1 if result.type.dtype == "bool" else value.dtype, value.shape)
-    else:
+    def two(x: Any, y: Any) -> Tensor:
+        a, b = operands(x, y)
+        _floats(name, a, b)
+        return a.like(elementwise(row, a.value, b.value))
 
-        def function(x: Any, y: Any) -> Tensor:
-            a, b = operands(x, y)
-            _floats(name, a, b)
-            return a.like(elementwise(row, a.value, b.value))
-
+    function = one if entry.arity == 1 else two
     function.__name__ = function.__qualname__ = name
     function.__doc__ = entry.doc
     return function

@@ -152,8 +152,10 @@ _NATURAL: dict[str, Any] = {
 
 def is_natural(value: Value) -> bool:
     """Whether an integer is known to be >= 0."""
-    known = constant(value)
-    return known >= 0 if known is not None else value in builder().natural
+    known, b = constant(value), builder()
+    if b.eager:
+        return bool((value.array >= 0).all())  # type: ignore[attr-defined]
+    return known >= 0 if known is not None else value in b.natural
 
 
 # -- shapes -----------------------------------------------------------------------------------------------------------

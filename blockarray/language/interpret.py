@@ -1,8 +1,33 @@
-"""Kernels as plain Python: BLOCKARRAY_INTERPRET=1."""
+"""Kernels as plain Python: BLOCKARRAY_INTERPRET=1.
+
+The author's function runs itself, so that a debugger stops at its lines.  The language's functions make the same ops as
+always, of a builder that computes each of them at once, with the interpreter of block IR.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import sys
+from collections.abc import Sequence
+from itertools import product
+from types import CellType, CodeType, FunctionType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..compiler import dtypes, interpreter
+from ..compiler.interpreter import OutOfBounds
+from ..compiler.ir import I64, Block, Kernel, Op, Type, Value
+from . import program
+from .emit import Builder, building
+from .memory import TensorDescriptor
+from .names import is_constexpr_annotation
+from .source import function_of
+from .types import OF_IR, constexpr, pointer_type, unwrap
+from .values import Tensor, is_number, tensor
+from .visitor import is_instance
+
+__all__ = ["OutOfBounds", "run"]
 
 
 def run(fn: Any, grid: tuple[int, int, int], arguments: dict[str, Any]) -> None:
@@ -21,5 +46,215 @@ def run(fn: Any, grid: tuple[int, int, int], arguments: dict[str, Any]) -> None:
     ------
     OutOfBounds
         If a load or store that is not masked lies outside its buffer.
+    AssertionError
+        If a device_assert fails.
     """
-    raise NotImplementedError
+    function = function_of(fn)
+    if function is None:
+        raise TypeError(f"a kernel is made of a function, not of {fn!r}")
+    plain = _Plain()
+    called = plain.function(function)
+    with np.errstate(all="ignore"):
+        for number in product(*map(range, reversed(grid))):
+            b = _Eager(function.__name__, grid, number)
+            with building(b):
+                called(**{name: b.argument(function, name, value) for name, value in arguments.items()})
+
+
+class _Held(Value):
+    """A value with what it is."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, type: Type, array: np.ndarray, op: Op | None = None, name: str = "") -> None:
+        super().__init__(type, op, name)
+        self.array = array
+
+
+class _Nothing(set[Any]):
+    """A set that stays empty: what is known of a value is seen by a look at it."""
+
+    def add(self, element: Any) -> None:
+        pass
+
+    def update(self, *others: Any) -> None:
+        pass
+
+
+class _Values(dict[Value, np.ndarray]):
+    def __missing__(self, value: Value) -> np.ndarray:
+        assert isinstance(value, _Held)
+        return value.array
+
+
+class _Machine(interpreter._Program):
+    """Runs ops on arrays; it says where in the author's file an access lies outside of its buffer."""
+
+    def outside(self, op: Op, what: str) -> NoReturn:
+        pointers = [v.name for v in op.operands if v.type.pointer and v.name]
+        file, line = _author()
+        verb = "load" if op.name.startswith("load") else "store" if op.name.startswith("store") else op.name
+        number = self.program[::-1]
+        raise OutOfBounds(f"{verb} of {', '.join(pointers) or 'memory'}: {what}, program {number}, at {file}:{line}")
+
+
+_HERE = os.path.dirname(__file__)
+_LIBRARY = (_HERE, os.path.dirname(interpreter.__file__))
+
+
+def _author() -> tuple[str, int]:
+    """The line of the kernel that is running."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARY):
+        frame = frame.f_back
+    return ("?", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+class _Eager(Builder):
+    """A builder that computes each op instead of keeping it."""
+
+    __slots__ = ("machine",)
+
+    eager = True
+
+    def __init__(self, name: str, grid: Sequence[int], number: tuple[int, ...]) -> None:
+        super().__init__(name, debug=True)
+        self.natural = _Nothing()
+        kernel = Kernel(name, (), (), {}, Block())
+        self.machine = _Machine(kernel, number, _Values(), {}, {}, {})
+        self.grid = tuple([_Held(I64, np.array(n, np.int64)) for n in grid])
+
+    @property
+    def line(self) -> Any:
+        return _author()
+
+    @line.setter
+    def line(self, value: Any) -> None:
+        pass
+
+    # -- ops ------------------------------------------------------------------------------------------------------
+    def put(self, op: Op) -> tuple[Value, ...]:
+        machine = self.machine
+        arrays = [machine.values[v] for v in op.operands]
+        found = machine.op(op, arrays)
+        # Values of regions are gone.
+        machine.values = _Values({p: machine.values[p] for p in machine.kernel.params})
+        kept = op if op.name in ("const", "int_to_ptr") else None
+        results = tuple([_Held(v.type, np.asarray(a), kept) for v, a in zip(op.results, found, strict=True)])
+        return results
+
+    def _emit(self, name: str, operands: tuple[Value, ...], type: Type, attrs: dict[str, Any] | None = None) -> Value:
+        return self.put(Op(name, operands, (type,), attrs))[0]
+
+    def _effect(self, name: str, operands: tuple[Value, ...], attrs: dict[str, Any] | None = None) -> None:
+        self.put(Op(name, operands, (), attrs))
+
+    def split(self, x: Value) -> tuple[Value, Value]:
+        half = Type(x.type.dtype, x.type.extents[:-1])
+        first, second = self.put(Op("split", (x,), (half, half)))
+        return first, second
+
+    def check(self, ok: Value, message: str, mask: Value | None = None) -> None:
+        super().check(ok, message, mask)
+        if self.machine.failed:
+            raise AssertionError(message)
+
+    def origin(self, dtype: str) -> Value:
+        if dtype not in self.origins:
+            self.origins[dtype] = self.int_to_ptr(self.const(0), dtype)
+        return self.origins[dtype]
+
+    # -- arguments ------------------------------------------------------------------------------------------------
+    def argument(self, function: FunctionType, name: str, value: Any) -> Any:
+        value = unwrap(value)
+        if is_constexpr_annotation(function.__annotations__.get(name)):
+            return value
+        return self._argument(name, value)
+
+    def _argument(self, name: str, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return self._pointer(name, value)
+        if hasattr(value, "block_shape") and hasattr(value, "base"):
+            shape = [self.const(int(n)) for n in value.shape]
+            strides = [self.const(int(n)) for n in value.strides]
+            padding = getattr(value, "padding", "zero")
+            return TensorDescriptor(self._pointer(name, value.base), shape, strides, value.block_shape, padding)
+        if isinstance(value, np.generic):
+            return Tensor(_Held(Type(dtypes.name(value.dtype)), np.asarray(value)), OF_IR[dtypes.name(value.dtype)])
+        if is_number(value):
+            made = tensor(value)
+            return Tensor(_Held(made.value.type, made.value.array), made.dtype)  # type: ignore[attr-defined]
+        if isinstance(value, tuple):
+            items = [self._argument(f"{name}.{k}", item) for k, item in enumerate(value)]
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        return value
+
+    def _pointer(self, name: str, array: np.ndarray) -> Tensor:
+        dtype = dtypes.name(array.dtype)
+        flat, start = flattened(array)
+        base = _Held(Type(dtype, pointer=True), flat.view(np.uint8) if dtype == "bool" else flat, None, name)
+        machine = self.machine
+        machine.kernel.params += (base,)
+        machine.values[base] = base.array
+        machine.origins[base] = start
+        return Tensor(self.const(0), pointer_type(OF_IR[dtype]), (), base)
+
+
+def flattened(array: np.ndarray) -> tuple[np.ndarray, int]:
+    """The memory of an array, in one dimension, and where its first element is there."""
+    size = array.itemsize
+    if any(s % size for s in array.strides):
+        raise ValueError(f"an array with strides {array.strides} does not lie at multiples of its elements' size")
+    if array.size == 0:
+        return array.reshape(-1), 0
+    reach = [(n - 1) * s // size for n, s in zip(array.shape, array.strides)]
+    before, after = -sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)
+    first = array[tuple([slice(None, None, -1) if s < 0 else slice(None) for s in array.strides])]
+    return np.lib.stride_tricks.as_strided(first, (before + after + 1,), (size,)), before
+
+
+class _Plain:
+    """Copies of the author's functions that call each other, and for which constants are plain values."""
+
+    def __init__(self) -> None:
+        self.made: dict[FunctionType, FunctionType] = {}
+
+    def function(self, original: FunctionType) -> FunctionType:
+        found = self.made.get(original)
+        if found is not None:
+            return found
+        scope = dict(original.__globals__)
+        cells = tuple([CellType() for _ in original.__closure__ or ()])
+        defaults = None if original.__defaults__ is None else tuple(map(unwrap, original.__defaults__))
+        made = FunctionType(original.__code__, scope, original.__name__, defaults, cells)
+        made.__kwdefaults__ = {k: unwrap(v) for k, v in (original.__kwdefaults__ or {}).items()}
+        made.__annotations__ = original.__annotations__
+        self.made[original] = made
+        for name in _names(original.__code__):
+            if name in scope:
+                scope[name] = self.value(scope[name])
+        for cell, old in zip(cells, original.__closure__ or ()):
+            try:
+                cell.cell_contents = self.value(old.cell_contents)
+            except ValueError:
+                continue
+        for name, value in (("range", program.range), ("isinstance", is_instance)):
+            scope.setdefault(name, value)
+        return made
+
+    def value(self, x: Any) -> Any:
+        if isinstance(x, constexpr):
+            return x.value
+        if isinstance(x, FunctionType) or getattr(x, "fn", None) is None:
+            return x
+        inner = function_of(x)
+        return x if inner is None else self.function(inner)
+
+
+def _names(code: CodeType) -> set[str]:
+    """The global names of a function, and of the functions within."""
+    names = set(code.co_names)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            names |= _names(inner)
+    return names

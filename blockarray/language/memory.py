@@ -478,13 +478,13 @@ _ORDERS = ("acquire", "release", "acq_rel", "relaxed")
 _SCOPES = ("gpu", "cta", "sys")
 
 
-def _ordering(sem: Any, scope: Any) -> dict[str, str]:
+def _ordering(sem: Any, scope: Any) -> tuple[str, str]:
     order, where_ = unwrap(sem) or "acq_rel", unwrap(scope) or "gpu"
     if order not in _ORDERS:
         raise CompilationError(f"sem is one of {', '.join(_ORDERS)}, not {order!r}")
     if where_ not in _SCOPES:
         raise CompilationError(f"scope is one of {', '.join(_SCOPES)}, not {where_!r}")
-    return {"order": order, "scope": where_}
+    return order, where_
 
 
 def _atomic(kind: str, pointer: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Tensor:
@@ -499,7 +499,8 @@ def _atomic(kind: str, pointer: Any, val: Any, mask: Any, sem: Any, scope: Any) 
     mask = unwrap(mask)
     chosen = None if mask is None else _fit(name, "mask", truth(mask), pointer).value
     assert pointer.base is not None
-    old = builder().atomic(kind, pointer.base, pointer.value, value.value, chosen, **_ordering(sem, scope))
+    order, where_ = _ordering(sem, scope)
+    old = builder().atomic(kind, pointer.base, pointer.value, value.value, chosen, order=order, scope=where_)
     return Tensor(old, element, pointer.shape)
 
 
@@ -554,7 +555,8 @@ def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = N
         raise CompilationError(f"atomic_cas does not take {element}")
     value, expected = (_fit("atomic_cas", "value", _element(unwrap(x), element), pointer) for x in (val, cmp))
     assert pointer.base is not None
+    order, where_ = _ordering(sem, scope)
     old = builder().atomic(
-        "cas", pointer.base, pointer.value, value.value, compare=expected.value, **_ordering(sem, scope)
+        "cas", pointer.base, pointer.value, value.value, compare=expected.value, order=order, scope=where_
     )
     return Tensor(old, element, pointer.shape)

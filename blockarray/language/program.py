@@ -76,7 +76,7 @@ def dot(
     narrow = (a.dtype.is_fp8() and b.dtype.is_fp8()) or {a.dtype.name, b.dtype.name} <= {"int8", "uint8"}
     if a.dtype != b.dtype and not narrow:
         raise CompilationError(f"dot takes blocks of one type, not {a.dtype} and {b.dtype}")
-    (m, k), (k2, n) = a.shape[-2:], b.shape[-2:]
+    k, (k2, n) = a.shape[-1], b.shape[-2:]
     if k != k2 or a.shape[:-2] != b.shape[:-2]:
         raise CompilationError(f"the shapes of dot's operands do not match: {list(a.shape)} and {list(b.shape)}")
     least = 32 if a.dtype.primitive_bitwidth == 8 else 16

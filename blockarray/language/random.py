@@ -41,7 +41,8 @@ def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: Any = N_ROUN
         type, key = uint64, (seed, tensor(0, uint64))
     else:
         raise CompilationError(f"philox takes counters of 32 or 64 bits, not {words[0].dtype}")
-    return philox_impl(*[convert(w, type) for w in words], *key, n_rounds=n_rounds)
+    c0, c1, c2, c3 = [convert(w, type) for w in words]
+    return philox_impl(c0, c1, c2, c3, *key, n_rounds=n_rounds)
 
 
 def randint4x(seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT) -> Any:

@@ -51,7 +51,7 @@ class _Live:
         self.values: set[Value] = set()
         self.ops: set[Op] = set()
         self.owner: dict[Op, Op | None] = {}
-        self.place: dict[Value, tuple[Op, int, int]] = {}
+        self.place: dict[Value, tuple[Op, int]] = {}
         self._enter(body, None)
         for op in self.owner:
             if op.name in EFFECTS:
@@ -60,9 +60,9 @@ class _Live:
     def _enter(self, block: Block, owner: Op | None) -> None:
         for op in block.ops:
             self.owner[op] = owner
-            for k, region in enumerate(op.regions):
+            for region in op.regions:
                 for i, arg in enumerate(region.args):
-                    self.place[arg] = (op, k, i)
+                    self.place[arg] = (op, i)
                 self._enter(region, op)
 
     def keep(self, op: Op) -> None:
@@ -86,8 +86,6 @@ class _Live:
             return [op.regions[0].ops[-1].operands[0], *above]
         if op.name in ("reduce_by", "scan_by"):
             return [*op.operands, *op.regions[0].ops[-1].operands, *above]
-        if op.name == "if":
-            return [*op.operands, *above]
         return [*op.operands, *above]
 
     def _of_value(self, value: Value) -> list[Op | Value]:
@@ -95,7 +93,7 @@ class _Live:
             return [value.op, *self._result(value.op, value.op.results.index(value))]
         if value not in self.place:
             return []
-        op, region, k = self.place[value]
+        op, k = self.place[value]
         if op.name == "for" and k:
             return self._carried(op, k - 1)
         if op.name == "while":

@@ -91,7 +91,7 @@ class dtype:
         return self.name == "void"
 
     def is_bool(self) -> bool:
-        return self.is_int1()
+        return self.ir == "bool"
 
     def is_int(self) -> bool:
         return self.ir in dtypes.INTEGER or self.ir == "bool"

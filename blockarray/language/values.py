@@ -106,6 +106,11 @@ class Tensor:
     def __float__(self) -> float:
         return float(self.item())
 
+    def __len__(self) -> int:
+        if not self.shape:
+            raise CompilationError(f"a {self.type} has no len")
+        return self.shape[0]
+
     def __iter__(self) -> Any:
         raise CompilationError(f"a {self.type} cannot be iterated over")
 

@@ -74,23 +74,15 @@ def _print(*values: Any) -> None:
     program.device_print(" ".join(texts), *[v for v in values if not isinstance(v, str)])
 
 
-def _isinstance(x: Any, classes: Any) -> bool:
+def is_instance(x: Any, classes: Any) -> bool:
     classes = classes if isinstance(classes, tuple) else (classes,)
     return isinstance(x, classes) or (constexpr in classes and not has_tensor(x))
 
 
-def _len(x: Any) -> int:
-    if isinstance(x, Tensor):
-        if not x.shape:
-            raise CompilationError(f"a {x.type} has no len")
-        return x.shape[0]
-    return len(x)
-
-
 #: Python's functions that kernels may call with tensors.
 _BUILTINS: dict[Any, Callable[..., Any]] = {
-    builtins.min: _minimum, builtins.max: _maximum, builtins.print: _print, builtins.isinstance: _isinstance,
-    builtins.len: _len, builtins.abs: elementwise.abs, builtins.getattr: getattr, builtins.hasattr: hasattr,
+    builtins.min: _minimum, builtins.max: _maximum, builtins.print: _print, builtins.isinstance: is_instance,
+    builtins.len: len, builtins.abs: elementwise.abs, builtins.getattr: getattr, builtins.hasattr: hasattr,
     builtins.type: type, builtins.str: str, builtins.repr: repr, builtins.tuple: tuple, builtins.list: list,
     builtins.zip: lambda *xs: list(zip(*xs)), builtins.enumerate: lambda *xs: list(enumerate(*xs)),
     builtins.reversed: lambda xs: list(reversed(xs)),
@@ -144,9 +136,7 @@ class Visitor(Control):
         b = builder()
         line, b.line = b.line, (self.source.file, self.source.line(node))
         try:
-            if method is None:
-                self.unsupported(node)
-            return unwrap(method(node))
+            return self.unsupported(node) if method is None else unwrap(method(node))
         except CompilationError as e:
             if not e.positions:
                 e.positions.append(self.source.position(node))
