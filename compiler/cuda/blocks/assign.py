@@ -19,7 +19,7 @@ from .axes import Axes, constant, extents_of
 from .layout import Extents, Layout, Renamed, behind
 
 #: Shape ops that any layout of a result can be had through.
-SHAPES = frozenset(("broadcast", "trans", "reshape", "join"))
+SHAPES = frozenset(("broadcast", "trans", "reshape", "join", "cat"))
 #: Elementwise ops that are no rows of the table.
 PLAIN = frozenset(("cast", "bitcast", "hint"))
 LOADS = frozenset(("load_ptr", "load_view"))
@@ -44,6 +44,14 @@ def accessed(op: Op) -> Extents:
 def pointer_of(op: Op) -> int:
     """Which of a memory op's operands is the pointer."""
     return next(k for k, v in enumerate(op.operands) if v.type.pointer)
+
+
+def joining(op: Op) -> layout.Bit:
+    """The bit of a position in the result of a `join` or `cat` that says which operand an element is from."""
+    if op.name == "join":
+        return len(op.result.type.extents) - 1, 0
+    dim = op.attrs["dim"]
+    return dim, layout.log2(int(op.operands[0].type.extents[dim]))
 
 
 def how(op: Op) -> tuple[int, ...]:
@@ -200,7 +208,7 @@ class _Walk:
                 self._dot(op)
             case "reduce" | "argreduce" | "reduce_by":
                 self._across(op, op.attrs["dims"])
-            case "scan" | "scan_by" | "sort" | "flip" | "gather" | "histogram" | "cat" | "split":
+            case "scan" | "scan_by" | "sort" | "flip" | "gather" | "histogram" | "split":
                 self._whole(op)
             case "for":
                 self._for(op)
@@ -208,10 +216,12 @@ class _Walk:
                 self._while(op)
             case "if":
                 self._if(op)
-            case "check" | "print" | "assume" | "barrier":
+            case "check" if op.operands[0].type.extents:
+                self._ask_all(op, self._work(op, op.operands[0]))
+            case "print":
                 for v in op.operands:
-                    if v.type.extents:
-                        self._work(op, v)
+                    if v.type.extents and v not in self.home:
+                        self._ask(v, self._usual(extents_of(v)))
             case name if name in SHAPES and name != "broadcast":
                 self._shape(op)
             case _ if is_elementwise(op) and op.result.type.extents:
@@ -260,7 +270,7 @@ class _Walk:
         """Ops that say themselves what they do with an operand in its home, or in a usual one."""
         x = op.operands[0]
         match op.name:
-            case "scan" | "scan_by" | "flip":
+            case "scan" | "scan_by" | "flip" | "sort":
                 found = self._work(op, x)
                 self._ask_all(op, found)
                 for v in op.results:

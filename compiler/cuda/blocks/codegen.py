@@ -20,7 +20,7 @@ from ..codegen import Code
 from ..memory import GLOBAL, SHARED, at, i32, i64, join, parts, rounding, select
 from ..target import Target
 from . import fast, layout
-from .assign import SHAPES, assign, is_elementwise, through
+from .assign import SHAPES, assign, is_elementwise, joining, through
 from .convert import convert as move
 from .handlers import HANDLERS
 from .layout import Layout, pieces
@@ -73,6 +73,7 @@ class Codegen:
         self.exchanged: int | None = 0
         self.exchanges = 0
         self.checks = {op: k + 1 for k, op in enumerate(op for op in kernel.walk() if op.name == "check")}
+        self.used = {v for op in kernel.walk() for v in op.operands}
         self.errors = next((p for p in kernel.params if p.name == "errors"), None)
 
     # -- the module ---------------------------------------------------------------------------------------------------
@@ -245,7 +246,7 @@ class Codegen:
         match op.name:
             case "iota":
                 return t.cast("zext", self.position(wanted, 0, number), "i64")
-            case "join":
+            case "join" | "cat":
                 return self._joined(op, wanted, number)
             case name if name in SHAPES:
                 source, registers = through(op, wanted)
@@ -253,8 +254,8 @@ class Codegen:
         return self.element(op, [self.register(v, wanted, number) for v in op.operands])
 
     def _joined(self, op: Op, wanted: Layout, number: int) -> Register:
-        """An element of the first or of the second operand, as the last dim's bit says."""
-        bit = (len(op.result.type.extents) - 1, 0)
+        """An element of the first or of the second operand, as a bit of the position says."""
+        bit = joining(op)
         places = [through(op, wanted, k) for k in range(2)]
         if bit in wanted.regs:
             k = number >> wanted.regs.index(bit) & 1

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...ir import Op
-from . import control, dot, memory, reduce
+from . import atomic, control, dot, effects, memory, order, reduce, scan
 
 if TYPE_CHECKING:
     from .codegen import Codegen
@@ -23,4 +23,16 @@ HANDLERS: dict[str, Callable[[Codegen, Op], None]] = {
     "argreduce": reduce.argreduce,
     "reduce_by": reduce.reduce_by,
     "dot": dot.emit,
+    "scan": scan.scan,
+    "scan_by": scan.scan_by,
+    "sort": order.sort,
+    "flip": order.flip,
+    "gather": order.gather,
+    "histogram": order.histogram,
+    "split": effects.split,
+    "atomic": atomic.atomic,
+    "check": effects.check,
+    "barrier": effects.barrier,
+    "int_to_ptr": effects.int_to_ptr,
+    "ptr_to_int": effects.ptr_to_int,
 }

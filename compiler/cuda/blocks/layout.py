@@ -147,7 +147,7 @@ def behind(name: str, layout: Layout, given: Extents, extents: Extents, how: tup
     Parameters
     ----------
     name : str
-        "broadcast", "trans", "reshape", "join" (of either operand), or "split" (of either result).
+        "broadcast", "trans", "reshape", "join" or "cat" (of either operand), or "split" (of either result).
     layout : Layout
         The result's.
     given, extents : tuple of int
@@ -173,7 +173,7 @@ def _names(name: str, given: Extents, extents: Extents, how: tuple[int, ...]) ->
         return {(d, b): (k, b) for d, k in enumerate(how) for b in range(log2(given[k]))}
     if name == "reshape":
         return dict(zip(_linear(extents), _linear(given), strict=True))
-    assert name == "join", name
+    assert name in ("join", "cat"), name
     return {b: b for b in bits_of(given)}
 
 

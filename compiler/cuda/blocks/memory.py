@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 class Access:
     """How a thread accesses its elements of a tile in memory: groups of registers that move together."""
 
-    def __init__(self, code: Codegen, op: Op, given: Layout) -> None:
+    def __init__(self, code: Codegen, op: Op, given: Layout, most: int = assign.WIDEST) -> None:
         self.code, self.op, self.layout = code, op, given
         self.extents = assign.accessed(op)
         place = assign.pointer_of(op)
         self.pointer, self.rest = op.operands[place], op.operands[place + 1 :]
         self.dtype = self.pointer.type.dtype
         self.size = dtypes.SIZE[self.dtype]
-        self.groups = self._groups()
+        self.groups = self._groups(most)
 
-    def _groups(self) -> list[list[int]]:
+    def _groups(self, most: int) -> list[list[int]]:
         """Registers whose elements are consecutive, in groups, each in order."""
         code, given = self.code, self.layout
         rank = len(self.extents)
-        found = {d: min(given.run(d), assign.width(code.axes, self.op, d)) for d in range(rank)}
+        found = {d: min(given.run(d), most, assign.width(code.axes, self.op, d)) for d in range(rank)}
         dim = max(found, key=found.__getitem__, default=0)
         width = found.get(dim, 1)
         bits = given.low(dim, width.bit_length() - 1)
@@ -52,7 +52,7 @@ class Access:
         for first, *_ in self.groups:
             (v,) = parts(code.register(index, self.layout, first))
             if v.ty != "i64":
-                v = t.cast("sext", v, "i64")
+                v = t.cast("sext" if index.type.dtype in dtypes.SIGNED else "zext", v, "i64")
             found.append(at(t, base, t.bin("mul", v, i64(self.size))))
         return found
 

@@ -21,13 +21,16 @@ import numpy as np
 from blockarray.compiler import dtypes
 from blockarray.compiler.cuda.codegen import Code
 from blockarray.compiler.ir import Kernel
-from tests.compiler.cuda import gpu_copies, gpu_warps
+from tests.compiler.cuda import gpu_atomics, gpu_copies, gpu_warps
 
 _INT = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64}
 _FLOAT = {"half": np.float16, "bfloat": ml_dtypes.bfloat16, "float": np.float32, "double": np.float64}
 _VECTOR = re.compile(r"<(\d+) x (.+)>")
 _CALL = re.compile(r"call (.+?) @([\w.]+)\((.*)\)")
 _ASM = re.compile(r'call (.+?) asm (?:sideeffect )?"(.*?)", "(.*?)"\((.*)\)')
+_CASTS = frozenset((
+    "zext", "sext", "trunc", "bitcast", "fpext", "fptrunc", "sitofp", "uitofp", "ptrtoint", "inttoptr",
+))  # fmt: skip
 GUARD = 64
 #: Threads that run side by side; further programs come after.
 TOGETHER = 1 << 14
@@ -330,7 +333,7 @@ class Emulator:
                 if (here := came == self.numbers[label]).any():
                     result = np.where(here, self.value(ref, ty), result)
             return result.astype(_type(ty))
-        if opcode in ("zext", "sext", "trunc", "bitcast", "fpext", "fptrunc", "sitofp", "uitofp", "ptrtoint"):
+        if opcode in _CASTS:
             source, target = rest.rsplit(" to ", 1)
             x, _ = self.typed(source)
             return self._cast(opcode, x, target)
@@ -493,6 +496,8 @@ class Emulator:
         elif asm := _ASM.match(line):
             if gpu_copies.effect(self, asm[2], [self.typed(x)[0] for x in _split(asm[4])], mask):
                 return
+            if asm[2].startswith("fence."):
+                return
             if "release" in asm[2]:
                 ptr, word = _split(asm[4])
                 self._store(self.typed(word)[0], *self.typed(ptr), mask)
@@ -504,12 +509,7 @@ class Emulator:
                 values = [v.astype(np.int8) for v in values]
             active = mask & self.typed(predicate)[0]
             if " red." in asm[2]:
-                who, places = self._places(address, space, values[0].itemsize, active)
-                unsigned = f"u{values[0].itemsize}"
-                memory, x = self.memory.bytes.view(values[0].dtype), values[0][who]
-                if "max.u" in asm[2]:
-                    memory, x = memory.view(unsigned), x.view(unsigned)
-                (np.maximum if "max" in asm[2] else np.add).at(memory, places[:, 0] // x.itemsize, x)
+                gpu_atomics.join(self, asm[2], address, space, values, active)
                 return
             self._store(np.stack(values, 1), address + _beyond(asm[2]), space, active)
         else:
@@ -566,6 +566,10 @@ class Emulator:
         if asm := _ASM.match(rhs):
             if not asm[2]:
                 return self.typed(asm[4])[0]
+            if " atom." in asm[2]:
+                ptr, *words, predicate = _split(asm[4])
+                active = mask & self.typed(predicate)[0]
+                return gpu_atomics.join(self, asm[2], *self.typed(ptr), [self.typed(w)[0] for w in words], active)
             if "ldmatrix" in asm[2]:
                 return gpu_warps.load_fragments(self, self.typed(asm[4])[0], mask, False)
             ptr, predicate = _split(asm[4])
@@ -760,7 +764,7 @@ def scalar(dtype: str, value: Any) -> list[int]:
 def mark_shared(kernel: Kernel, words: list[int], memory: Memory) -> None:
     """Say which arrays the threads of all programs access as they like."""
     at = 0
-    scattered = {op.operands[1] for op in kernel.walk() if op.name == "store_ptr"}
+    scattered = {v for op in kernel.walk() if op.name in ("store_ptr", "atomic") for v in op.operands if v.type.pointer}
     for p in kernel.params:
         if p.type.pointer and (p.name in ("errors", "workspace") or p in scattered):
             start, array = max((a for a in memory.arrays if a[0] <= words[at]), key=lambda a: a[0])

@@ -20,6 +20,7 @@ def compare(case: Case) -> None:
     verify(case.kernel)
     wanted, found = ([a.copy() if isinstance(a, np.ndarray) else a for a in case.args] for _ in range(2))
     failed = interpreter.run(case.kernel, wanted)
+    cuda.compile(case.kernel, TARGET)
     emulator.run(cuda.generate(case.kernel, TARGET), case.kernel, found)
     for p, want, have in zip(case.kernel.params, wanted, found, strict=True):
         if not isinstance(want, np.ndarray):

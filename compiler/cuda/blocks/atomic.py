@@ -1,0 +1,118 @@
+"""Atomic operations: each element once, by the first thread of those that hold it; the others hear what it found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ... import dtypes
+from ...ir import Op
+from ...llvm.convert import Register, from_memory, memory_type, to_memory
+from ...llvm.text import V
+from ..memory import both, parts, select
+from . import assign
+from .exchange import broadcast
+from .memory import Access
+
+if TYPE_CHECKING:
+    from .codegen import Codegen, Tile
+
+#: The instruction's operation by kind, of integers.
+_BITS = {"and": "and.b", "or": "or.b", "xor": "xor.b", "xchg": "exch.b", "cas": "cas.b"}
+_LETTERS = {16: "h", 32: "r", 64: "l"}
+
+
+def atomic(code: Codegen, op: Op) -> None:
+    t, attrs = code.t, op.attrs
+    value_count = assign.pointer_of(op)
+    extents = assign.accessed(op)
+    given = code.works[op] if extents else code.scalars
+    access = Access(code, op, given, 1)
+    masks = access.masks(access.rest[1] if len(access.rest) > 1 else None)
+    addresses, writer = access.addresses(), code.writer(given)
+    used = op.result in code.used
+    order, scope = attrs["order"], {"sys": "sys", "cta": "cta"}.get(attrs["scope"], "gpu")
+    releases, acquires = order in ("release", "acq_rel"), order in ("acquire", "acq_rel")
+    if releases:
+        if not extents:
+            # What all threads have written comes before.
+            code.barrier()
+        _fence(code, scope)
+    values = [code.tile(v, given if extents else None) for v in op.operands[:value_count]]
+    found: Tile = [
+        _one(code, op, [x[r] for x in values], ptr, both(t, m, writer), scope, used)
+        for r, (ptr, m) in enumerate(zip(addresses, masks, strict=True))
+    ]
+    if acquires:
+        _fence(code, scope)
+    if used:
+        found = broadcast(code, found, op.result.type.dtype, given.replicas)
+    elif acquires and not extents:
+        code.barrier()
+    if used:
+        code.define(op.result, found)
+
+
+def _fence(code: Codegen, scope: str) -> None:
+    code.t.line(f'call void asm sideeffect "fence.acq_rel.{scope};", "~{{memory}}"()')
+
+
+def _one(code: Codegen, op: Op, values: list[Register], ptr: V, mask: V | None, scope: str, used: bool) -> Register:
+    """An element's operation; what was there before."""
+    t, kind, dtype = code.t, op.attrs["kind"], op.result.type.dtype
+    mask = mask or V("true", "i1")
+    if kind in ("max", "min") and dtype in ("f32", "f64"):
+        return _extremum(code, kind, values[0], ptr, mask, dtype, scope, used)
+    bits = 8 * dtypes.SIZE[dtype]
+    what = _instruction(code, kind, dtype)
+    if what is None:
+        raise NotImplementedError(f"kernel @{code.kernel.name}: no atomic {kind} of {dtype} on {code.target.arch}")
+    words = [t.cast("bitcast", parts(to_memory(t, v, dtype))[0], f"i{bits}") for v in values]
+    word = _emit(code, what, words, ptr, mask, scope, used or kind == "xchg" or kind == "cas")
+    return from_memory(t, t.cast("bitcast", word, memory_type(dtype)), dtype)
+
+
+def _instruction(code: Codegen, kind: str, dtype: str) -> str | None:
+    bits = 8 * dtypes.SIZE[dtype]
+    if kind in _BITS:
+        return f"{_BITS[kind]}{bits}" if bits >= (16 if kind == "cas" else 32) else None
+    if dtype in dtypes.INTEGER:
+        if bits < 32:
+            return None
+        return f"add.u{bits}" if kind == "add" else f"{kind}.{'s' if dtype in dtypes.SIGNED else 'u'}{bits}"
+    if kind != "add":
+        return None
+    if dtype in ("f16", "bf16"):
+        return f"add.noftz.{dtype}" if dtype == "f16" or code.target.sm >= 90 else None
+    return f"add.{dtype}"
+
+
+def _emit(code: Codegen, what: str, words: list[V], ptr: V, mask: V, scope: str, used: bool) -> V:
+    """A predicated instruction; 0 where the predicate is False."""
+    t, ty = code.t, words[0].ty
+    letter = _LETTERS[int(ty[1:])]
+    if not used:
+        text = f"@$2 red.relaxed.{scope}.global.{what} [$1], $0;"
+        t.line(f'call void asm sideeffect "{text}", "{letter},l,b,~{{memory}}"({words[0]}, {ptr}, {mask})')
+        return V("0", ty)
+    places = ", ".join(f"${2 + k}" for k in range(len(words)))
+    text = f"mov.b{ty[1:]} $0, 0; @${2 + len(words)} atom.relaxed.{scope}.global.{what} $0, [$1], {places};"
+    constraints = ",".join((f"=&{letter}", "l", *[letter] * len(words), "b", "~{memory}"))
+    operands = ", ".join(map(str, (ptr, *words, mask)))
+    return t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({operands})', ty)
+
+
+def _extremum(
+    code: Codegen, kind: str, value: Register, ptr: V, mask: V, dtype: str, scope: str, used: bool
+) -> Register:
+    """Floats are in the order of their bits as integers; negative ones in the reverse order, as unsigned integers."""
+    t = code.t
+    (v,) = parts(value)
+    bits = 8 * dtypes.SIZE[dtype]
+    word = t.cast("bitcast", v, f"i{bits}")
+    negative = t.cmp("slt", word, V("0", word.ty))
+    other = {"max": "min", "min": "max"}[kind]
+    positive = t.bin("and", mask, t.bin("xor", negative, V("true", "i1")))
+    a = _emit(code, f"{kind}.s{bits}", [word], ptr, positive, scope, used)
+    b = _emit(code, f"{other}.u{bits}", [word], ptr, t.bin("and", mask, negative), scope, used)
+    found = parts(select(t, negative, b, a))[0]
+    return t.cast("bitcast", found, v.ty)
