@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 
 
 def scan(code: Codegen, op: Op) -> None:
-    if len(op.operands) > 1 or op.attrs.get("across"):
+    x, *carry = op.operands
+    if carry or op.attrs.get("across"):
         raise NotImplementedError(f"kernel @{code.kernel.name}: a scan of blocks that goes on from something")
-    dtype = op.operands[0].type.dtype
+    dtype = x.type.dtype
     combine = ops.TABLE[op.attrs["kind"]].combine
     assert combine is not None
     wide = "f32" if dtype in dtypes.NARROW and combine in ("add", "multiply") else dtype
@@ -37,7 +39,7 @@ def scan(code: Codegen, op: Op) -> None:
         return [math.emit(code.t, combine, [a[0], b[0]], [wide, wide], wide, code.target)]
 
     given = code.works[op]
-    tile = [convert(code.t, v, dtype, wide) for v in code.tile(op.operands[0], given)]
+    tile = [convert(code.t, v, dtype, wide) for v in code.tile(x, given)]
     extent = int(op.result.type.extents[op.attrs["dim"]])
     (found,) = _Scan(code, [wide], given, op.attrs["dim"], bool(op.attrs.get("reverse")), join).run([tile], extent)
     code.define(op.result, [convert(code.t, v, wide, dtype) for v in found])
@@ -170,9 +172,9 @@ class _Scan:
         for r, s in enumerate(totals):
             own, other = before[r], others[id(s)]
             if own is None:
-                made = self._once("late", s, k, lambda: _Before(other, late))  # noqa: B023
+                made = self._once("late", s, k, partial(_Before, other, late))
             else:
-                made = self._once("after", other, own, lambda: self._after(other, own, late))  # noqa: B023
+                made = self._once("after", other, own, partial(self._after, other, own, late))
             before[r] = made  # type: ignore[assignment]
             totals[r] = joined[id(s)]
         self.alive += [*distinct, *others.values()]
