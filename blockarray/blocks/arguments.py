@@ -118,14 +118,16 @@ def _read_array(x: Array) -> Pointer:
     return x.dtype, HOST if device is CPU else device.index, buffer.address + offset
 
 
-_Byte = ctypes.c_char
-
-
 def _read_numpy(x: np.ndarray) -> Pointer:
+    return x.dtype, HOST, x.__array_interface__["data"][0]
+
+
+def writable_address(x: Any, addressof: Any = ctypes.addressof, from_buffer: Any = ctypes.c_char.from_buffer) -> int:
+    """Where the elements of most NumPy arrays begin; 0 for one that is read-only, and for some others."""
     try:
-        return x.dtype, HOST, ctypes.addressof(_Byte.from_buffer(x))  # type: ignore[arg-type]
-    except (BufferError, TypeError, ValueError):  # not contiguous, read-only, empty, or of a type of ml_dtypes
-        return x.dtype, HOST, x.__array_interface__["data"][0]
+        return addressof(from_buffer(x))
+    except (BufferError, TypeError, ValueError):  # it has gaps, no elements, or a type of ml_dtypes
+        return 0
 
 
 def _torch() -> Library:

@@ -7,8 +7,6 @@ import hashlib
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from ctypes import addressof
-from ctypes import c_char as byte
 from dataclasses import dataclass
 from functools import partial, update_wrapper
 from typing import Any, overload
@@ -24,7 +22,7 @@ from ..runtime.config import config
 from ..runtime.cuda import streams
 from ..runtime.device import CPU, CudaDevice, Device, default_device
 from . import interpreted, memory, sources
-from .arguments import HOST, Library, Reinterpreted, library
+from .arguments import HOST, Library, Reinterpreted, library, writable_address
 from .compiled import Compiled
 from .descriptor import TensorDescriptor, describe
 
@@ -254,16 +252,12 @@ class JITFunction:
             elif kind is float:
                 key.append(_REAL)
                 values.append(x)
-            else:
-                try:
-                    address = addressof(byte.from_buffer(x))  # which refuses all but writable, contiguous arrays
-                except (TypeError, BufferError, ValueError):
-                    address = 0
-                if kind is not np.ndarray or not address:
-                    with flush.lock:
-                        return self._launch_any(grid, form, given)
+            elif kind is np.ndarray and (address := writable_address(x)):
                 key += x.dtype, HOST, address & 15 and role == SPECIALIZED
                 values.append(address)
+            else:
+                with flush.lock:
+                    return self._launch_any(grid, form, given)
         found = self._lookup(key, form, given)
         programs = self._programs(grid, form, given, values)
         if index < 0:
