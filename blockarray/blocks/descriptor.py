@@ -96,7 +96,7 @@ def describe(x: Any, ones: bool, multiples: bool, name: str, places: list[str], 
     x
         The argument.
     ones, multiples : bool
-        Whether the number 1, and multiples of 16, are worth a kernel of their own.
+        Whether the number 1 (and negative numbers), and multiples of 16, are worth a kernel of their own.
     name : str
         What to call it in messages.
     places : list of str
@@ -116,11 +116,11 @@ def describe(x: Any, ones: bool, multiples: bool, name: str, places: list[str], 
         return f.Constant(x.value)
     if isinstance(x, tuple):
         items = [describe(item, ones, multiples, f"{name}[{k}]", places, homes) for k, item in enumerate(x)]
-        return f.Tuple(tuple(items), tuple(getattr(x, "_fields", ())))
+        return f.Tuple(tuple(items), type(x))
     if isinstance(x, TensorDescriptor):
         kind = describe(x.base, ones, multiples, name, places, homes)
         places += [f"{name}.shape"] * len(x.shape) + [f"{name}.strides"] * (len(x.shape) - 1)
-        return f.Descriptor(kind.dtype, len(x.shape), tuple(x.block_shape), True)
+        return f.Descriptor(kind.dtype, len(x.shape), tuple(x.block_shape), True, x.padding)
     if isinstance(x, bool | np.bool_):
         kind = f.Boolean()
     elif isinstance(x, int | np.integer):
@@ -128,7 +128,7 @@ def describe(x: Any, ones: bool, multiples: bool, name: str, places: list[str], 
             return f.Constant(1)
         bits = (31, "i32"), (63, "i64")
         dtype = next((d for n, d in bits if -(1 << n) <= x < 1 << n), "u64")
-        kind = f.Integer(dtype, bool(multiples and not x & 15))
+        kind = f.Integer(dtype, bool(multiples and not x & 15), bool(ones and x >= 0))
     elif isinstance(x, float | np.floating):
         kind = f.Real()
     elif (of := library(x)) is not None:

@@ -15,7 +15,6 @@ import numpy as np
 
 from .. import checks, cuda, flush
 from ..array import Array
-from ..compiler.expr import BUFFER, contiguous_strides
 from ..compiler.ir import Kernel
 from ..compiler.printer import text
 from ..runtime.config import config
@@ -35,8 +34,8 @@ OPTIONS: dict[str, Any] = {
 #: What is made of an argument: a constant of the compiled kernel, or a parameter.  A kernel of its own is compiled for
 #: the number 1 (from ONES on), and for multiples of 16.
 CONSTANT, GENERAL, ONES, SPECIALIZED = range(4)
-#: In keys: integers by their types, one more if they are multiples of 16, and the other kinds.
-_NONE, _ONE, _REAL, _BOOL, _I32, _I64, _U64 = 0, 1, 2, 3, 32, 64, 66
+#: In keys: integers by their types, 2 more if they are not negative and 1 if they are multiples of 16; the other kinds.
+_NONE, _ONE, _REAL, _BOOL, _I32, _I64, _U64 = 0, 1, 2, 3, 32, 64, 68
 _LEAST, _MOST = -(1 << 31), (1 << 31) - 1
 
 
@@ -62,9 +61,13 @@ class Form:
 class Seen:
     """What arguments are that need more care than numbers."""
 
-    __slots__ = ("arrays", "foreign")
+    __slots__ = ("arrays", "foreign", "on_torch", "settled")
 
     def __init__(self) -> None:
+        #: The GPU of a tensor of torch.
+        self.on_torch = HOST
+        #: Whether the arrays are computed.
+        self.settled = False
         #: Each with its place among the values.
         self.arrays: list[tuple[int, Array]] = []
         self.foreign: list[tuple[int, Library, Any]] = []
@@ -172,7 +175,8 @@ class JITFunction:
 
     def _unsafe_update_src(self, text: str) -> None:
         """Put another source in the place of the function's."""
-        self._source = text, self._read_source()[1]
+        self.fn = sources.remade(self.fn, text)
+        self._source = None
         self._forget()
 
     def uses(self) -> Iterator[sources.Use]:
@@ -224,13 +228,20 @@ class JITFunction:
         Compiled
             The kernel that ran, or (on a GPU) was queued; None if it was interpreted.
         """
-        # What most launches have is spelled out: numbers, and arrays of torch and NumPy.  All else is _launch_any's.
         form = self._forms.get((len(args), *kwargs))
         if form is None:
             form = self._form(len(args), tuple(kwargs))
         given = form.bind(args, kwargs)
         if config.interpret:
             return interpreted.run(self, grid, dict(zip(form.names, given)))
+        return self._launch(grid, form, given, None)
+
+    def _launch(self, grid: Any, form: Form, given: tuple[Any, ...], seen: Seen | None) -> Compiled:
+        """Launch with bound arguments.
+
+        With `seen` nobody flushes meanwhile.  Without it there are only numbers, and arrays that need no care: what most
+        launches have is spelled out.
+        """
         key: list[Any] = [form]
         values: list[Any] = []
         index = HOST
@@ -242,12 +253,16 @@ class JITFunction:
                 index = x.get_device()
                 address = x.data_ptr()
                 key += x.dtype, index, address & 15 and role == SPECIALIZED
+                if seen is not None:
+                    seen.on_torch = index
                 values.append(address)
             elif kind is int and _LEAST <= x <= _MOST:
                 if x == 1 and role >= ONES:
                     key.append(_ONE)
                 else:
-                    key.append(_I32 if x & 15 or role != SPECIALIZED else _I32 + 1)
+                    key.append(
+                        _I32 + ((x >= 0) << 1) + (role == SPECIALIZED and not x & 15) if role > GENERAL else _I32
+                    )
                     values.append(x)
             elif kind is float:
                 key.append(_REAL)
@@ -255,12 +270,21 @@ class JITFunction:
             elif kind is np.ndarray and (address := writable_address(x)):
                 key += x.dtype, HOST, address & 15 and role == SPECIALIZED
                 values.append(address)
-            else:
+            elif seen is None:
                 with flush.lock:
-                    return self._launch_any(grid, form, given)
+                    return self._launch(grid, form, given, Seen())
+            elif kind is Array and (plain := memory.plain(x)) is not None:
+                dtype, device, address = plain
+                key += dtype, device, address & 15 and role == SPECIALIZED
+                seen.arrays.append((len(values), x))
+                values.append(address)
+            else:
+                self._see(x, role, form, given, key, values, seen)
         found = self._lookup(key, form, given)
         programs = self._programs(grid, form, given, values)
-        if index < 0:
+        if seen is not None:
+            self._run_with_care(found, values, programs, seen)
+        elif index < 0:
             found.run(values, programs)
         elif not found.checked:
             found.run(values, programs, _torch_stream(index))
@@ -268,41 +292,21 @@ class JITFunction:
             self._run_in_order(found, values, programs, {_torch_stream(index)})
         return found
 
-    def _launch_any(self, grid: Any, form: Form, given: tuple[Any, ...]) -> Compiled:
-        """Launch with any arguments; nobody flushes meanwhile."""
-        key: list[Any] = [form]
-        values: list[Any] = []
-        seen = Seen()
-        settled = False
-        for x, role in zip(given, form.roles):
-            kind = type(x)
-            if role == CONSTANT:
-                key += x, kind
-                continue
-            if kind is Array:
-                e = x._expr
-                start = 0
-                if e is None:
-                    e, start = x._shared.expr, x._offset
-                if e.op is BUFFER:
-                    buffer, offset, strides = e.attrs
-                    if strides == contiguous_strides(e.shape):
-                        address = buffer.address + (offset + start) * e.dtype.itemsize
-                        key += e.dtype, buffer.device, address & 15 and role == SPECIALIZED
-                        seen.arrays.append((len(values), x))
-                        values.append(address)
-                        continue
-            if not settled and kind is not int:
-                memory.settle(_arrays(given))
-                settled = True
-            try:
-                _see(x, role, key, values, seen)
-            except (TypeError, ValueError, OverflowError) as error:
-                name = form.names[next(k for k, y in enumerate(given) if y is x)]
-                raise type(error)(f"{self._place}: argument {name}: {error}") from None
-        e = buffer = None  # `own` counts references
-        found = self._lookup(key, form, given)
-        programs = self._programs(grid, form, given, values)
+    def _see(
+        self, x: Any, role: int, form: Form, given: tuple[Any, ...], key: list[Any], values: list[Any], seen: Seen
+    ) -> None:
+        """Add an argument of any kind to a launch's key and values."""
+        if not seen.settled:
+            memory.settle(_arrays(given))
+            seen.settled = True
+        try:
+            _see(x, role, key, values, seen)
+        except (TypeError, ValueError, OverflowError) as error:
+            name = next(name for name, y in zip(form.names, given) if y is x)
+            raise type(error)(f"{self._place}: argument {name}: {error}") from None
+
+    def _run_with_care(self, found: Compiled, values: list[Any], programs: int, seen: Seen) -> None:
+        """Run where arrays of this library, or of unusual ones, are among the arguments."""
         moved = False
         for place, a in seen.arrays:
             if place in found.written:
@@ -314,20 +318,21 @@ class JITFunction:
             for place, a in seen.arrays:
                 buffer, offset = memory.locate(a)
                 values[place] = buffer.address + offset
-        current: set[int] = set()
         for place, of, x in seen.foreign:
             if place in found.written and of.writable is not None and not of.writable(x):
                 what = "its memory is read-only" if of.name == "NumPy" else f"arrays of {of.name} cannot be changed"
                 raise ValueError(f"{self.__name__} may write to {found.places[place]}: {what}")
-            if of.stream is not None and isinstance(found.device, CudaDevice):
-                current.add(of.stream(found.device.index))
-        if found.device is CPU:
+        device = found.device
+        if not isinstance(device, CudaDevice):
             found.run(values, programs)
-        elif len(current) == 1 and not seen.arrays and not found.checked:
+            return
+        current = {of.stream(device.index) for _, of, _ in seen.foreign if of.stream is not None}
+        if seen.on_torch >= 0:
+            current.add(_torch_stream(seen.on_torch))
+        if len(current) == 1 and not seen.arrays and not found.checked:
             found.run(values, programs, *current)
         else:
             self._run_in_order(found, values, programs, current, seen)
-        return found
 
     def _run_in_order(
         self, found: Compiled, values: list[Any], programs: int, foreign: set[int], seen: Seen | None = None
@@ -468,7 +473,7 @@ class JITFunction:
 
         kernel = frontend.build(
             self, arguments, constants, num_warps=options["num_warps"], num_stages=options["num_stages"],
-            name=self.__name__,
+            name=self.__name__, debug=bool(options["debug"] or self.debug),
         )  # fmt: skip
         for name in ("num_ctas", "maxnreg", "enable_fp_fusion"):
             if options[name] != OPTIONS[name]:
@@ -565,7 +570,7 @@ def _see(x: Any, role: int, key: list[Any], values: list[Any], seen: Seen) -> No
         code = _I32 if _LEAST <= x <= _MOST else _I64 if -(1 << 63) <= x < 1 << 63 else _U64
         if x < -(1 << 63) or x >= 1 << 64:
             raise OverflowError(f"{x} has more than 64 bits")
-        key.append(code if x & 15 or role != SPECIALIZED else code + 1)
+        key.append(code + ((x >= 0) << 1) + (role == SPECIALIZED and not x & 15) if role > GENERAL else code)
         values.append(x)
     elif isinstance(x, (float, np.floating)):
         key.append(_REAL)

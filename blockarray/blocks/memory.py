@@ -41,6 +41,21 @@ def locate(a: Array) -> tuple[Any, int]:
     return buffer, offset * e.dtype.itemsize
 
 
+def plain(a: Array) -> tuple[Any, Any, int] | None:
+    """Dtype, device and address of a computed array whose memory lies as `a.strides` says; else None."""
+    e = a._expr
+    start = 0
+    if e is None:
+        e, start = a._shared.expr, a._offset
+    if e.op is not BUFFER:
+        return None
+    buffer, offset, strides = e.attrs
+    if strides != contiguous_strides(e.shape):
+        return None
+    dtype = e.dtype
+    return dtype, e.device, buffer.address + (offset + start) * dtype.itemsize
+
+
 def own(a: Array) -> bool:
     """Let nobody see what will be written to a computed array's memory, but its views and those outside who share it.
 

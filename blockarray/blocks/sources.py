@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
+import linecache
 import textwrap
 from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType, ModuleType
@@ -11,6 +13,9 @@ from typing import Any, NamedTuple
 
 #: Where the words of the language come from.
 _LANGUAGE = __name__.rpartition(".blocks.")[0] + ".language"
+
+
+_count = itertools.count()
 
 
 class Use(NamedTuple):
@@ -32,6 +37,16 @@ def source(fn: FunctionType) -> tuple[str, int]:
     lines, first = inspect.getsourcelines(fn)
     skip = next((k for k, line in enumerate(lines) if line.lstrip().startswith("def ")), 0)
     return textwrap.dedent("".join(lines[skip:])), first + skip
+
+
+def remade(fn: FunctionType, text: str) -> FunctionType:
+    """A function of another source with the names that an old one sees."""
+    place = f"<{fn.__qualname__} {next(_count)}>"
+    linecache.cache[place] = len(text), None, text.splitlines(keepends=True), place
+    space = dict(fn.__globals__)
+    space.update(zip(fn.__code__.co_freevars, [cell.cell_contents for cell in fn.__closure__ or ()]))
+    exec(compile(text, place, "exec"), space)
+    return space[fn.__name__]
 
 
 def uses(fn: FunctionType, text: str) -> Iterator[Use]:

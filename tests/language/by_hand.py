@@ -56,21 +56,21 @@ def body(write: Callable[[Writer], None]) -> Callable[[Writer], None]:
 
 def _params(b: Builder, name: str, kind: f.Kind, values: dict[str, Value], aligned: list[str]) -> None:
     match kind:
-        case f.Pointer(dtype, is_aligned):
+        case f.Pointer(dtype=dtype, aligned=is_aligned):
             values[name] = b.param(name, Type(dtype, (), True))
-        case f.Integer(dtype, is_aligned):
+        case f.Integer(dtype=dtype, aligned=is_aligned):
             values[name] = b.param(name, Type(dtype))
-        case f.Real(dtype):
+        case f.Real(dtype=dtype):
             values[name], is_aligned = b.param(name, Type(dtype)), False
         case f.Boolean():
             values[name], is_aligned = b.param(name, Type("bool")), False
-        case f.Descriptor(dtype, rank, _, is_aligned):
+        case f.Descriptor(dtype=dtype, rank=rank, aligned=is_aligned):
             values[name] = b.param(name, Type(dtype, (), True))
             for k in range(rank):
                 values[f"{name}.shape{k}"] = b.param(f"{name}.shape{k}", I64)
             for k in range(rank - 1):
                 values[f"{name}.stride{k}"] = b.param(f"{name}.stride{k}", I64)
-        case f.Tuple(items):
+        case f.Tuple(items=items):
             is_aligned = False
             for k, item in enumerate(items):
                 _params(b, f"{name}.{k}", item, values, aligned)
@@ -82,7 +82,7 @@ def _params(b: Builder, name: str, kind: f.Kind, values: dict[str, Value], align
 
 def build(
     fn: Any, arguments: Sequence[f.Argument], constants: dict[str, Any], *, num_warps: int = 4, num_stages: int = 3,
-    name: str = "",
+    name: str = "", debug: bool = False,
 ) -> Kernel:  # fmt: skip
     """As `frontend.build`."""
     built[name] = built.get(name, 0) + 1
