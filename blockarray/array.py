@@ -172,30 +172,6 @@ def _ipower(x: Array, exponent: Any) -> Any:
     return x
 
 
-def _matmul(x: Any, y: Any) -> Any:
-    if not is_operand(y):
-        return NotImplemented
-    from .products import matmul
-
-    return matmul(x, y)
-
-
-def _rmatmul(x: Any, y: Any) -> Any:
-    if not is_operand(y):
-        return NotImplemented
-    from .products import matmul
-
-    return matmul(y, x)
-
-
-def _imatmul(x: Array, y: Any) -> Any:
-    result = _matmul(x, y)
-    if result is not NotImplemented:
-        x._fill(result._expr, TABLE["multiply"])
-        return x
-    return result
-
-
 def method(function: Any) -> Any:
     """Make a function of the namespace a method of Array as well."""
     setattr(Array, function.__name__, function)
@@ -235,7 +211,10 @@ class Array(Window):
     __array_priority__ = 1000
 
     if TYPE_CHECKING:
-        # Functions of the namespace that are methods too; see `method`.
+        # Operators of `products`, and functions of the namespace that are methods too; see `method`.
+        __matmul__: Callable[..., Any]
+        __rmatmul__: Callable[..., Any]
+        __imatmul__: Callable[..., Any]
         all: Callable[..., Array]
         any: Callable[..., Array]
         argmax: Callable[..., Array]
@@ -558,8 +537,6 @@ class Array(Window):
     __rlshift__ = binary_method("left_shift", True)
     __rshift__ = binary_method("right_shift")
     __rrshift__ = binary_method("right_shift", True)
-    __matmul__ = _matmul
-    __rmatmul__ = _rmatmul
 
     __eq__ = binary_method("equal")  # type: ignore[assignment]
     __ne__ = binary_method("not_equal")  # type: ignore[assignment]
@@ -585,7 +562,6 @@ class Array(Window):
     __ixor__ = _inplace("bitwise_xor")
     __ilshift__ = _inplace("left_shift")
     __irshift__ = _inplace("right_shift")
-    __imatmul__ = _imatmul
 
     def __divmod__(self, other: Any) -> tuple[Array, Array]:
         return self // other, self % other

@@ -21,7 +21,7 @@ from .launch import Arguments, Call
 from .runtime import profiler
 from .runtime.config import config
 from .runtime.cuda import copies, streams
-from .runtime.cuda.launch import launch
+from .runtime.cuda.launch import Repeated
 from .runtime.cuda.memory import Buffer, allocate
 from .runtime.cuda.tensor_maps import TensorMaps
 from .runtime.device import CPU, CudaDevice
@@ -123,7 +123,7 @@ def download(
 class CudaLaunch(Arguments):
     """A kernel step on a GPU: its code and its arguments."""
 
-    __slots__ = ("code", "device", "programs", "maps", "outputs", "rewritten", "reserves", "frees", "plain")
+    __slots__ = ("code", "device", "programs", "maps", "repeated", "outputs", "rewritten", "reserves", "frees", "plain")
 
     def __init__(self, step: KernelStep, device: CudaDevice) -> None:
         super().__init__(step)
@@ -132,6 +132,8 @@ class CudaLaunch(Arguments):
         #: Programs to launch: the grid's, unless the compiler wants another number of them.
         self.programs = step.programs
         self.maps: TensorMaps | None = None
+        #: The launch, once there was one.
+        self.repeated: Repeated | None = None
         if step.programs and self.code.function is not None:
             header = self.code.function.header
             self.programs = header.get("programs", step.programs)
@@ -183,8 +185,13 @@ class CudaLaunch(Arguments):
         return check
 
     def _launch(self) -> None:
-        pointers = self.maps.pointers() if self.maps else 0
-        launch(self.code.function, self.device, self.address, self.nbytes, self.programs, pointers)
+        repeated = self.repeated
+        if repeated is None:
+            if self.programs < 1:
+                return
+            function = self.code.function
+            repeated = self.repeated = Repeated(function, self.device, self.address, self.nbytes, self.programs)
+        repeated(self.maps.pointers() if self.maps is not None else 0)
 
     def _run_watched(self) -> None:
         """Run between two events."""

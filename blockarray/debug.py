@@ -21,7 +21,7 @@ def planned(graph: Graph, made: Plan, device: Device) -> None:
         place = {node: i for i, node in enumerate(graph.nodes)}
         for i, node in enumerate(graph.nodes):
             inputs = ", ".join(f"%{place[x]}" for x in node.inputs)
-            mark = " (asked for)" if i in graph.roots else " (held)" if i in graph.external else ""
+            mark = " (asked for)" if i < graph.roots else " (held)" if i in graph.external else ""
             _print("graph", f"%{i} = {node.op.name}({inputs}) : {node.dtype}{list(node.shape)}{mark}")
     if "fusion" in config.debug:
         _print("fusion", str(Explanation(made, device)))

@@ -40,7 +40,6 @@ def _after_fork() -> None:
 
 os.register_at_fork(after_in_child=_after_fork)
 
-_NONE: frozenset[int] = frozenset()
 #: Vector accesses want memory at multiples of this many bytes.
 _ALIGNMENT = 16
 
@@ -67,12 +66,14 @@ def evaluate(exprs: Sequence[Expr]) -> None:
     """
     with lock:
         roots = [e for e in exprs if e.op is not BUFFER]
-        if len(roots) > 1:
-            roots = list(dict.fromkeys(roots))
         if not roots:
             return
         device = roots[0].device
-        if device is None or (len(roots) > 1 and any(e.device is not device for e in roots)):
+        if len(roots) > 1:
+            roots = list(dict.fromkeys(roots))
+            if any(e.device is not device for e in roots):
+                device = None
+        if device is None:
             _evaluate_anywhere(roots)
         else:
             _evaluate_on(device, roots)
@@ -98,7 +99,7 @@ def _evaluate_on(device: Device, roots: list[Expr]) -> None:
     ready = _plans.get(graph.key)
     if ready is None:
         ready = _plan(graph, device)
-    if isinstance(device, CudaDevice):
+    if graph.elsewhere:
         bring(graph, device)
     ready.run(graph.nodes)
 
@@ -114,9 +115,7 @@ def scanned(roots: list[Expr], device: Device) -> Graph:
     """The graph behind roots that will be computed on a device, with the key of its plan there."""
     graph = plan.scan(roots)
     if device is not CPU:
-        if graph.related:
-            graph.shifted = _shifted(graph)
-        graph.aligned, graph.even = _aligned(graph, device)
+        _place(graph, device)
         graph.key = (device.index, graph.key, graph.aligned, graph.shifted, graph.even)
     return graph
 
@@ -137,7 +136,7 @@ def forget_plans() -> None:
         _plans.clear()
 
 
-def bring(graph: Graph, device: CudaDevice) -> None:
+def bring(graph: Graph, device: Any) -> None:
     """Copy leaves that are elsewhere, host data most often, to a GPU."""
     moved: dict[int, Any] = {}
     for i in graph.leaves:
@@ -149,21 +148,29 @@ def bring(graph: Graph, device: CudaDevice) -> None:
             node.realize(moved[id(buffer)], offset, strides)
 
 
-def _aligned(graph: Graph, device: Device) -> tuple[frozenset[int], frozenset[int]]:
-    """Positions of the BUFFERs, and of the windows that UPDATEs write, that begin at a multiple of 16 bytes; those that
-    shifts count from and that begin at one of two elements only.
+def _place(graph: Graph, device: Device) -> None:
+    """Note of a GPU's graph what its memory says: which leaves are elsewhere yet, which windows are shifted ones of
+    others, and which BUFFERs, and windows that UPDATEs write, begin at a multiple of 16 bytes; those that shifts count
+    from may begin at one of two elements only.
 
-    What is elsewhere yet will be copied to memory that does.
+    What is elsewhere will be copied to memory that begins so.
     """
     nodes = graph.nodes
-    beside = {i for i, k, _ in graph.shifted if i != k} if graph.shifted else ()
     starts: dict[int, int] = {}
     for i in graph.leaves:
-        if i not in beside:
-            node = nodes[i]
-            buffer, offset, _ = node.attrs
-            # Memory of our own begins at such a multiple, what others share with us may not.
-            starts[i] = (buffer.address if buffer.device is device else 0) + offset * node.dtype.itemsize
+        node = nodes[i]
+        buffer, offset, _ = node.attrs
+        start = 0
+        if buffer.device is not device:
+            graph.elsewhere = True
+        elif not buffer.capacity:  # memory of our own begins at such a multiple, what others share with us may not
+            start = buffer.address
+        starts[i] = start + offset * node.dtype.itemsize if offset else start
+    if graph.related:
+        graph.shifted = _shifted(graph)
+        for i, k, _ in graph.shifted:
+            if i != k:
+                starts.pop(i, None)
     if graph.writes:
         for i, node in enumerate(nodes):
             if node.op is UPDATE:
@@ -171,12 +178,10 @@ def _aligned(graph: Graph, device: Device) -> tuple[frozenset[int], frozenset[in
                 buffer = base.attrs[0] if base.op is BUFFER else None
                 start = buffer.address if buffer is not None and buffer.device is device else 0
                 starts[i] = start + node.attrs[0] * node.dtype.itemsize
-    found = frozenset([i for i, start in starts.items() if not start % _ALIGNMENT])
-    if not graph.shifted or len(found) == len(starts):
-        return found, _NONE
-    origins = {k for _, k, _ in graph.shifted}
-    odd = origins.intersection(starts) - found
-    return found, frozenset([i for i in odd if not starts[i] % (2 * nodes[i].dtype.itemsize)])
+    graph.aligned = frozenset([i for i, start in starts.items() if not start % _ALIGNMENT])
+    if graph.shifted:
+        odd = {k for _, k, _ in graph.shifted} - graph.aligned
+        graph.even = frozenset([k for k in odd if k in starts and not starts[k] % (2 * nodes[k].dtype.itemsize)])
 
 
 def _shifted(graph: Graph) -> tuple[tuple[int, int, int], ...]:
@@ -207,25 +212,25 @@ class Ready:
 
     def __init__(self, made: Plan, device: Device) -> None:
         self.plan = made
+        self.leaves = made.leaves
+        self.results = made.results
         self.device = device
         self.calls: list[Launch | Call | cuda.CudaLaunch | RoutineCall] = [_bound(step, device) for step in made.steps]
 
     def run(self, nodes: list[Expr]) -> None:
         """Compute a graph, and let its nodes become their values."""
         memory = self.compute(nodes)
-        made = self.plan
-        for position, slot, offset, strides in made.results:
+        for position, slot, offset, strides in self.results:
             nodes[position].realize(memory[slot], offset, strides)
-        for position in made.empty:
+        for position in self.plan.empty:
             empty = cuda.allocate(self.device, 0) if isinstance(self.device, CudaDevice) else allocate(0)
             nodes[position].realize(empty)
 
     def compute(self, nodes: list[Expr]) -> list[Any]:
         """Run the steps; the memory of each slot."""
-        made = self.plan
-        memory: list[Any] = [None] * made.slots
-        base = [0] * made.slots
-        for slot, position in made.leaves:
+        memory: list[Any] = [None] * self.plan.slots
+        base = [0] * self.plan.slots
+        for slot, position in self.leaves:
             leaf = nodes[position]
             buffer, offset, _ = leaf.attrs
             memory[slot] = buffer
@@ -238,7 +243,7 @@ class Ready:
             assert call is not None
             raise MemoryError(f"{self._unmet(call.step, memory)}: {error}") from None
         if _imported:
-            computed_with(sum([nodes[position].nbytes for _, position in made.leaves]))
+            computed_with(sum([nodes[position].nbytes for _, position in self.leaves]))
         return memory
 
     def _unmet(self, step: plan.KernelStep | plan.HostStep, memory: list[Any]) -> str:

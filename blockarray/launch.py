@@ -23,6 +23,9 @@ _AS_BITS = {"bf16": np.uint16, "f8e4m3": np.uint8, "f8e5m2": np.uint8}
 #: Bytes moved and operations below which one thread is done before another has woken up, and operations of a product,
 #: whose threads wait for each other.
 _SERIAL, _SERIAL_TEAM = 1 << 15, 1 << 22
+#: Bytes of a workspace that a step keeps, and those at a workspace's beginning that are zeroed.
+_KEPT = 1 << 16
+_ZEROS = bytes(4096)
 
 
 def _parts(value: str, dtype: str) -> list[str]:
@@ -103,7 +106,19 @@ class Arguments:
 class Launch(Arguments):
     """A kernel step on the CPU: its code and its arguments."""
 
-    __slots__ = ("code", "reserves", "frees", "word", "errors", "scratch", "programs", "team", "threads", "spaces")
+    __slots__ = (
+        "code",
+        "reserves",
+        "frees",
+        "word",
+        "errors",
+        "scratch",
+        "programs",
+        "team",
+        "threads",
+        "space",
+        "zeroed",
+    )
 
     def __init__(self, step: KernelStep) -> None:
         super().__init__(step)
@@ -118,8 +133,9 @@ class Launch(Arguments):
         self.word = np.zeros(1, np.int64) if self.checked else None
         self.errors = 0 if self.word is None else self.word.ctypes.data
         self.scratch = self.code.scratch(self.address)
-        #: Bytes of the workspace by the number of threads.
-        self.spaces: dict[int, int] = {}
+        #: The workspace of a team of one, if it is small, and its part that has to be zeros.
+        self.space: Buffer | None = None
+        self.zeroed = memoryview(b"")
 
     def run(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
         for slot, nbytes in self.reserves:
@@ -159,11 +175,16 @@ class Launch(Arguments):
             debug.launched(self.step.name, seconds, self.step.bytes)
 
     def _workspace(self, count: int) -> Buffer:
-        nbytes = self.spaces.get(count)
-        if nbytes is None:
-            nbytes = self.spaces[count] = self.code.workspace(self.address, count)
-        space = allocate(nbytes)
-        ctypes.memset(space.address, 0, min(4096, space.nbytes))
+        """Memory for the team, which begins with zeros: a barrier's words are there."""
+        if count == 1 and self.space is not None:
+            self.zeroed[:] = _ZEROS[: len(self.zeroed)]
+            return self.space
+        space = allocate(self.code.workspace(self.address, count))
+        zeroed = min(len(_ZEROS), space.nbytes)
+        ctypes.memset(space.address, 0, zeroed)
+        if count == 1 and space.nbytes <= _KEPT:
+            self.space = space
+            self.zeroed = memoryview((ctypes.c_char * zeroed).from_address(space.address)).cast("B")
         return space
 
 

@@ -36,7 +36,7 @@ from .dtypes import (
 )
 from .elementwise import cast_to, finish
 from .manipulation import broadcast_to, diagonal, moveaxis, reshape, transpose
-from .operands import as_array, axis_tuple, broadcast_shapes, cast, elementwise
+from .operands import as_array, axis_tuple, broadcast_shapes, cast, elementwise, is_operand
 from .reductions import sum as _sum
 from .runtime.config import PRECISIONS, config
 
@@ -169,6 +169,24 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None) -> Array:
     if x.ndim == 1:
         result = result[..., 0] if y.ndim == 1 else result[..., 0, :]
     return result if out is None else finish(result, out)
+
+
+@method
+def __matmul__(x: Array, y: Any) -> Any:
+    return matmul(x, y) if type(y) is Array or is_operand(y) else NotImplemented
+
+
+@method
+def __rmatmul__(y: Array, x: Any) -> Any:
+    return matmul(x, y) if is_operand(x) else NotImplemented
+
+
+@method
+def __imatmul__(x: Array, y: Any) -> Any:
+    if not is_operand(y):
+        return NotImplemented
+    x._fill(matmul(x, y)._read(), TABLE["multiply"])
+    return x
 
 
 @method

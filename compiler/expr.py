@@ -20,6 +20,7 @@ from . import dtypes
 from .ops import Op
 
 Shape = tuple[int, ...]
+_new = object.__new__
 
 
 def structural(name: str, arity: int, doc: str) -> Op:
@@ -146,7 +147,15 @@ def node(op: Op, inputs: tuple[Expr, ...], attrs: Any, shape: Shape, dtype: np.d
             if device is not None:
                 raise ValueError(apart(op.name, device, x.device))
             device = x.device
-    return Expr(op, inputs, attrs, shape, dtype, depth + 1, device)
+    result = _new(Expr)
+    result.op = op
+    result.inputs = inputs
+    result.attrs = attrs
+    result.shape = shape
+    result.dtype = dtype
+    result.depth = depth + 1
+    result.device = device
+    return result
 
 
 def apart(name: str, a: Any, b: Any) -> str:

@@ -24,7 +24,9 @@ from .policy import Policy
 from .prepare import EMPTY, Prepared, prepare
 from .printer import text
 
-POWER, CAST = TABLE["power"], TABLE["cast"]
+POWER = TABLE["power"]
+#: Operations whose inputs do not say what the result's dtype is.
+_TYPED = frozenset((TABLE["cast"], E.DOT))
 
 
 @dataclass(slots=True)
@@ -35,8 +37,8 @@ class Graph:
     key: tuple[Any, ...]
     #: Position of a BUFFER -> of an earlier one that is the same window of the same memory.
     twins: dict[int, int]
-    #: What was asked for: the first nodes.
-    roots: range
+    #: How many of the nodes were asked for: the first ones.
+    roots: int
     external: tuple[int, ...]
     donated: tuple[int, ...]
     #: Positions of BUFFERs, whether several of them are of the same memory, and whether there are writes.
@@ -49,6 +51,8 @@ class Graph:
     #: ones" that begin at a multiple of two elements.
     shifted: tuple[tuple[int, int, int], ...] = ()
     even: frozenset[int] = frozenset()
+    #: On a GPU: whether leaves have to be copied there first.
+    elsewhere: bool = False
 
 
 def scan(roots: list[Expr]) -> Graph:
@@ -70,9 +74,9 @@ def scan(roots: list[Expr]) -> Graph:
     leaves: list[int] = []
     writes = False
     refs, alone, scalar_op, buffer_op = sys.getrefcount, _ALONE, E.SCALAR, E.BUFFER
-    for i, x in enumerate(roots):
-        index[x] = i
-        edges[i] = 0
+    for x in roots:
+        edges[len(index)] = 0
+        index[x] = len(index)
         key.append(x.op)
         if x.inputs:
             inner.append(x)
@@ -121,7 +125,7 @@ def scan(roots: list[Expr]) -> Graph:
                     key.append(node.shape)
                 elif op is E.HOST:
                     key.append((len(inputs), node.shape, node.dtype))
-        elif op is CAST or op is E.DOT:
+        elif op in _TYPED:
             key.append(node.dtype)
         elif op is POWER and inputs[1].op is scalar_op and inputs[1].attrs in LITERAL_EXPONENTS:
             key.append((float(inputs[1].attrs),))
@@ -135,20 +139,22 @@ def scan(roots: list[Expr]) -> Graph:
         _compare(nodes, leaves, buffers, twins)
         key.append(tuple(twins.items()))
     # The graph's own references to a node: `index`, `nodes`, the argument of getrefcount, and its readers.
-    external = tuple([i for i, n in edges.items() if nodes[i].inputs and refs(nodes[i]) - n > 3 and i >= first])
+    external: tuple[int, ...] = ()
+    if len(edges) > first:
+        external = tuple([i for i, n in edges.items() if nodes[i].inputs and refs(nodes[i]) - n > 3 and i >= first])
     donated: tuple[int, ...] = ()
     if writes:
         donated = _donated(nodes, edges, buffers)
         key.append(donated)
         key.append(_relations(nodes, buffers))
     key.append(external)
-    return Graph(nodes, tuple(key), twins, range(first), external, donated, leaves, related, writes)
+    return Graph(nodes, tuple(key), twins, first, external, donated, leaves, related, writes)
 
 
 def _part_scalars(graph: Graph) -> None:
     """Give each place where a scalar is read a node of its own: whoever plans tells arguments apart by their nodes."""
     nodes = graph.nodes
-    first = len(graph.roots)
+    first = graph.roots
     places: dict[Expr, list[int]] = {}
     for i in range(len(nodes) - 1, first - 1, -1):
         if nodes[i].op is E.SCALAR:
@@ -292,7 +298,7 @@ def build(graph: Graph, policy: Policy) -> Plan:
     nodes = graph.nodes
     if len({*nodes}) < len(nodes):
         raise AssertionError("nodes share a tuple of inputs")
-    roots = [nodes[i] for i in graph.roots]
+    roots = nodes[: graph.roots]
     external = {nodes[i] for i in graph.external}
     donated = {nodes[graph.twins.get(i, i)] for i in graph.donated}
     twins = {nodes[i]: nodes[t] for i, t in graph.twins.items()}
@@ -450,7 +456,7 @@ class _Assembly:
                 steps.append(self._kernel(g))
         results: list[tuple[int, int, int, E.Shape]] = []
         empty: list[int] = []
-        for position in (*self.graph.roots, *self.graph.external):
+        for position in (*range(self.graph.roots), *self.graph.external):
             node = self.graph.nodes[position]
             made = self.prepared.image[node]
             offset, strides = 0, E.contiguous_strides(node.shape)

@@ -190,10 +190,7 @@ def launch(
     if programs < 1:
         return
     context, handle, most = function.loaded.get(device.index) or function.load(device.index)
-    if programs > most:
-        if not function.resident:
-            raise ValueError(f"a grid of {programs} programs is too large: a GPU takes {most}")
-        programs = most
+    programs = _fitting(function, programs, most)
     context.enter()
     config = function.config(context, programs * function.cluster, stream)
     extra = 0
@@ -204,6 +201,40 @@ def launch(
         extra = _extra.address
     if status := driver.launch_kernel(ctypes.addressof(config), handle, pointers, extra):
         context.check((driver.api.CUresult(status),))
+
+
+def _fitting(function: Function, programs: int, most: int) -> int:
+    """Programs to launch, where at most so many go into a launch."""
+    if programs > most and not function.resident:
+        raise ValueError(f"a grid of {programs} programs is too large: a GPU takes {most}")
+    return min(programs, most)
+
+
+class Repeated:
+    """A launch of a fixed size, repeated with the arguments that a block of memory holds at the time.
+
+    Parameters
+    ----------
+    function, device, address, nbytes, programs
+        As for `launch`.
+    """
+
+    __slots__ = ("context", "handle", "config", "extra", "_kept")
+
+    def __init__(self, function: Function, device: CudaDevice, address: int, nbytes: int, programs: int) -> None:
+        self.context, self.handle, most = function.loaded.get(device.index) or function.load(device.index)
+        config = function.config(self.context, _fitting(function, programs, most) * function.cluster)
+        extra = (ctypes.c_uint64 * 6)(*_extra.words)
+        self.config, self.extra = ctypes.addressof(config), ctypes.addressof(extra)
+        extra[1], extra[3], extra[5] = address, self.extra + 5 * 8, nbytes
+        self._kept = config, extra
+
+    def __call__(self, pointers: int = 0) -> None:
+        """Queue it; `pointers` is as for `launch`."""
+        context = self.context
+        context.enter()
+        if status := driver.launch_kernel(self.config, self.handle, pointers, 0 if pointers else self.extra):
+            context.check((driver.api.CUresult(status),))
 
 
 class Launcher:
