@@ -223,7 +223,7 @@ class Repeated:
 
     def __init__(self, function: Function, device: CudaDevice, address: int, nbytes: int, programs: int) -> None:
         self.context, self.handle, most = function.loaded.get(device.index) or function.load(device.index)
-        config = function.config(self.context, _fitting(function, programs, most) * function.cluster)
+        config = function.config(self.context, _fitting(function, programs, most) * function.cluster, None)
         extra = (ctypes.c_uint64 * 6)(*_extra.words)
         self.config, self.extra = ctypes.addressof(config), ctypes.addressof(extra)
         extra[1], extra[3], extra[5] = address, self.extra + 5 * 8, nbytes

@@ -70,6 +70,25 @@ def test_kernels_that_wait_themselves_begin_early(fake: FakeDriver, gpu: CudaDev
     assert fake.early == 3
 
 
+def test_repeated_launches(fake: FakeDriver, gpu: CudaDevice):
+    buffer, out, block = allocate(gpu, 8), np.zeros(1, int), pack(0, 0)
+    f = function("store", 64, cluster=2)
+    repeated = launch.Repeated(f, gpu, ctypes.addressof(block), len(block), 3)
+    for value in (4, 5):
+        struct.pack_into("=2q", block, 0, buffer.address, value)
+        repeated()
+        run(f, gpu, 1, buffer.address, -1)  # it has a configuration and a block of its own
+        repeated()
+        copy_to_host(buffer, 0, out)
+        assert out[0] == value
+    assert [blocks for blocks, *_ in fake.launched] == [6, 2, 6, 6, 2, 6]
+    with pytest.raises(ValueError, match="too large"):
+        launch.Repeated(f, gpu, ctypes.addressof(block), len(block), 1 << 31)
+    fake.fail["cuLaunchKernelEx"] = CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+    with pytest.raises(RuntimeError, match="LAUNCH_OUT_OF_RESOURCES"):
+        repeated()
+
+
 def test_launcher(fake: FakeDriver, gpu: CudaDevice):
     f = function("store", 64)
     kernel = launch.Launcher(f, gpu, ["pointer", "i64"])
