@@ -20,6 +20,7 @@ GLOBAL = "ptr addrspace(1)"
 SHARED = "ptr addrspace(3)"
 #: Of any block of the cluster.
 REMOTE = "ptr addrspace(7)"
+TRUE = V("true", "i1")
 _SPACES = {GLOBAL: "global", SHARED: "shared", REMOTE: "shared::cluster"}
 
 
@@ -74,23 +75,27 @@ def load(t: Text, ptr: V, dtype: str, n: int, mask: V | None = None, beyond: int
     return unpack(t, load_words(t, ptr, dtype, n, mask, beyond), dtype, n)
 
 
-def load_words(t: Text, ptr: V, dtype: str, n: int, mask: V | None = None, beyond: int = 0) -> list[V]:
-    """What `load` loads, as words of memory."""
+def load_words(
+    t: Text, ptr: V, dtype: str, n: int, mask: V | None = None, beyond: int = 0, hint: str = ""
+) -> list[V]:
+    """What `load` loads, as words of memory.  A `hint` is a modifier of the instruction, such as ".cg"."""
     kind, count = word(dtype, n * dtypes.SIZE[dtype])
-    if mask is None:
+    if mask is None and not hint:
         return _load_words(t, at(t, ptr, beyond), kind, count)
-    return _load_masked(t, ptr, kind, count, mask, beyond)
+    return _load_masked(t, ptr, kind, count, mask or TRUE, beyond, hint)
 
 
-def store(t: Text, values: Sequence[Register], ptr: V, dtype: str, mask: V | None = None, beyond: int = 0) -> None:
+def store(
+    t: Text, values: Sequence[Register], ptr: V, dtype: str, mask: V | None = None, beyond: int = 0, hint: str = ""
+) -> None:
     """Store consecutive elements, `beyond` bytes after an address, at a multiple of their joint size."""
     kind, count = word(dtype, len(values) * dtypes.SIZE[dtype])
     words = pack(t, values, dtype, kind)
     assert len(words) == count
-    if mask is None:
+    if mask is None and not hint:
         _store_words(t, words, at(t, ptr, beyond))
     else:
-        _store_masked(t, words, ptr, mask, beyond)
+        _store_masked(t, words, ptr, mask or TRUE, beyond, hint)
 
 
 def combine(t: Text, kind: str, value: Register, ptr: V, dtype: str, mask: V | None) -> None:
@@ -136,12 +141,12 @@ def _after(nbytes: int) -> str:
     return f"+{nbytes}" if nbytes else ""
 
 
-def _load_masked(t: Text, ptr: V, word: str, count: int, mask: V, beyond: int) -> list[V]:
+def _load_masked(t: Text, ptr: V, word: str, count: int, mask: V, beyond: int, hint: str) -> list[V]:
     # There are no registers of 8 bits.
     held = "i16" if word == "i8" else word
     letter, width = {"i16": ("h", 16), "i32": ("r", 32), "i64": ("l", 64)}[held]
     zeros = " ".join(f"mov.b{width} ${k}, 0;" for k in range(count))
-    space = _SPACES[ptr.ty]
+    space = _SPACES[ptr.ty] + hint
     text = f"{zeros} @${count + 1} ld.{space}.{_access(word, count)} {_operands(0, count)}, [${count}{_after(beyond)}];"
     constraints = ",".join([f"=&{letter}"] * count + ["l", "b"])
     ty = held if count == 1 else "{" + ", ".join([held] * count) + "}"
@@ -150,13 +155,13 @@ def _load_masked(t: Text, ptr: V, word: str, count: int, mask: V, beyond: int) -
     return [t.cast("trunc", w, word) for w in words]
 
 
-def _store_masked(t: Text, words: list[V], ptr: V, mask: V, beyond: int) -> None:
+def _store_masked(t: Text, words: list[V], ptr: V, mask: V, beyond: int, hint: str) -> None:
     word, count = words[0].ty, len(words)
     if word == "i8":
         words = [t.cast("zext", w, "i16") for w in words]
     letter = {"i8": "h", "i16": "h", "i32": "r", "i64": "l"}[word]
     place = f"[${count}{_after(beyond)}]"
-    text = f"@${count + 1} st.{_SPACES[ptr.ty]}.{_access(word, count)} {place}, {_operands(0, count)};"
+    text = f"@${count + 1} st.{_SPACES[ptr.ty]}{hint}.{_access(word, count)} {place}, {_operands(0, count)};"
     constraints = ",".join([letter] * count + ["l", "b"]) + ",~{memory}"
     t.line(f'call void asm sideeffect "{text}", "{constraints}"({", ".join(map(str, words))}, {ptr}, {mask})')
 

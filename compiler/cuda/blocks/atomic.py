@@ -8,7 +8,7 @@ from ... import dtypes
 from ...ir import Op
 from ...llvm.convert import Register, from_memory, memory_type, to_memory
 from ...llvm.text import V
-from ..memory import both, parts, select
+from ..memory import at, both, parts, select
 from . import assign
 from .exchange import broadcast
 from .memory import Access
@@ -39,8 +39,8 @@ def atomic(code: Codegen, op: Op) -> None:
         _fence(code, scope)
     values = [code.tile(v, given if extents else None) for v in op.operands[:value_count]]
     found: Tile = [
-        _one(code, op, [x[r] for x in values], ptr, both(t, m, writer), scope, used)
-        for r, (ptr, m) in enumerate(zip(addresses, masks, strict=True))
+        _one(code, op, [x[r] for x in values], at(t, ptr, beyond), both(t, m, writer), scope, used)
+        for r, ((ptr, beyond), m) in enumerate(zip(addresses, masks, strict=True))
     ]
     if acquires:
         _fence(code, scope)

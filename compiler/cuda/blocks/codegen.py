@@ -20,6 +20,7 @@ from ..codegen import Code
 from ..memory import GLOBAL, SHARED, at, i32, i64, join, parts, rounding, select
 from ..target import Target
 from . import fast, layout
+from .affine import Affine, uniform
 from .assign import SHAPES, assign, is_elementwise, joining, through
 from .convert import convert as move
 from .handlers import HANDLERS
@@ -28,6 +29,8 @@ from .layout import Layout, pieces
 #: Warps of a program, unless the kernel says so.
 WARPS = 4
 Tile = list[Register]
+_PREDICATES = {"less": "slt", "less_equal": "sle", "greater": "sgt", "greater_equal": "sge"}
+_MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 
 class _Region:
@@ -56,6 +59,7 @@ class Codegen:
         self.threads = 32 << self.warps
         self.assigned = assign(kernel, self.warps)
         self.home, self.works, self.axes = self.assigned.home, self.assigned.works, self.assigned.axes
+        self.affine = Affine(self.assigned)
         self.scalars = layout.scalar(self.warps)
         self.t = Text()
         self.t.rounding = rounding(self.t, target)
@@ -122,6 +126,8 @@ class Codegen:
         t, grid = self.t, self.kernel.grid
         linear = t.call("llvm.nvvm.read.ptx.sreg.ctaid.x", "i32", [], "nounwind memory(none)")
         used = {op.attrs["axis"] for op in self.kernel.walk() if op.name == "program_id"}
+        if any(op.name == "print" for op in self.kernel.walk()):
+            used.add(0)
         found = [i32(0)] * len(grid)
         for axis in reversed(range(min(used, default=len(grid)), len(grid))):
             if axis == 0:
@@ -251,7 +257,57 @@ class Codegen:
             case name if name in SHAPES:
                 source, registers = through(op, wanted)
                 return self.register(op.operands[0], source, registers[number])
+            case name if name in _PREDICATES and (found := self._compared(op, wanted, number)) is not None:
+                return found
         return self.element(op, [self.register(v, wanted, number) for v in op.operands])
+
+    def address(self, pointer: Value, index: Value, wanted: Layout, number: int) -> V:
+        """The address of the element of memory that a register of a tile of indices says."""
+
+        def make() -> V:
+            t, size = self.t, dtypes.SIZE[pointer.type.dtype]
+            (v,) = parts(self.register(index, wanted, number))
+            if v.ty != "i64":
+                v = t.cast("sext" if index.type.dtype in dtypes.SIGNED else "zext", v, "i64")
+            return at(t, self.integer(pointer), t.bin("mul", v, i64(size)))
+
+        level = max(self.depth[pointer], self.depth[index])
+        return self.memo(("address", pointer, index, wanted, number), level, make)
+
+    def further(self, ptr: V, scalar: Value, factor: int) -> V:
+        """An address, a multiple of a scalar further."""
+
+        def make() -> V:
+            (v,) = parts(self.scalar(scalar))
+            if v.ty != "i64":
+                v = self.t.cast("sext" if scalar.type.dtype in dtypes.SIGNED else "zext", v, "i64")
+            return self.t.bin("mul", v, i64(factor))
+
+        return at(self.t, ptr, self.memo(("multiple", scalar, factor), self.depth[scalar], make))
+
+    def _compared(self, op: Op, wanted: Layout, number: int) -> V | None:
+        """A comparison with a scalar of what differs by constants: these, with how far the scalar is from the first."""
+        name, (x, y) = op.name, op.operands
+        if uniform(x) is not None:
+            name, x, y = _MIRRORED[name], y, x
+        scalar = uniform(y)
+        if scalar is None or x.type.dtype not in dtypes.SIGNED or wanted.registers == 1:
+            return None
+        away = self.affine.away(x, wanted, number)
+        if away is None or away.keys() - {None}:
+            return None
+        t = self.t
+
+        def make() -> V:
+            first, bound = (parts(v)[0] for v in (self.register(x, wanted, 0), self.scalar(scalar)))
+            room = t.bin("sub", t.cast("sext", bound, "i64"), t.cast("sext", first, "i64"))
+            most, least = i64((1 << 31) - 1), i64(-(1 << 31))
+            room = t.call("llvm.smax.i64", "i64", [t.call("llvm.smin.i64", "i64", [room, most]), least])
+            return t.cast("trunc", room, "i32")
+
+        level = max(self.depth[x], self.depth[scalar])
+        room = self.memo(("room", x, scalar, wanted), level, make)
+        return t.cmp(_PREDICATES[name], i32(away.get(None, 0)), room)
 
     def _joined(self, op: Op, wanted: Layout, number: int) -> Register:
         """An element of the first or of the second operand, as a bit of the position says."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...ir import Op
-from . import atomic, control, dot, effects, memory, order, reduce, scan
+from . import atomic, control, dot, effects, memory, order, printing, reduce, scan
 
 if TYPE_CHECKING:
     from .codegen import Codegen
@@ -32,6 +32,7 @@ HANDLERS: dict[str, Callable[[Codegen, Op], None]] = {
     "split": effects.split,
     "atomic": atomic.atomic,
     "check": effects.check,
+    "print": printing.print_,
     "barrier": effects.barrier,
     "int_to_ptr": effects.int_to_ptr,
     "ptr_to_int": effects.ptr_to_int,

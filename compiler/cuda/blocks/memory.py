@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from .codegen import Codegen
 
 
+#: Modifiers that say what caches keep.
+_CACHES = {"load": frozenset(("ca", "cg", "cs", "cv")), "stor": frozenset(("wb", "cg", "cs", "wt"))}
+
+
 class Access:
     """How a thread accesses its elements of a tile in memory: groups of registers that move together."""
 
@@ -41,22 +45,24 @@ class Access:
         mask = sum(1 << b for b in bits)
         return [[r | i for i in inner] for r in range(given.registers) if not r & mask]
 
-    def addresses(self) -> list[V]:
-        """Where each group begins."""
-        code, t = self.code, self.code.t
-        base = code.integer(self.pointer)
+    def addresses(self) -> list[tuple[V, int]]:
+        """Where each group begins: an address, and bytes from there."""
         if self.op.name.endswith("_view"):
-            return self._view(base)
-        index = self.rest[0]
-        found = []
-        for first, *_ in self.groups:
-            (v,) = parts(code.register(index, self.layout, first))
-            if v.ty != "i64":
-                v = t.cast("sext" if index.type.dtype in dtypes.SIGNED else "zext", v, "i64")
-            found.append(at(t, base, t.bin("mul", v, i64(self.size))))
-        return found
+            return self._view(self.code.integer(self.pointer))
+        return [self._address(first) for first, *_ in self.groups]
 
-    def _view(self, base: V) -> list[V]:
+    def _address(self, register: int) -> tuple[V, int]:
+        code, index = self.code, self.rest[0]
+        away = code.affine.away(index, self.layout, register)
+        if away is None:
+            return code.address(self.pointer, index, self.layout, register), 0
+        ptr = code.address(self.pointer, index, self.layout, 0)
+        for scalar, n in away.items():
+            if scalar is not None and n:
+                ptr = code.further(ptr, scalar, n * self.size)
+        return ptr, away.get(None, 0) * self.size
+
+    def _view(self, base: V) -> list[tuple[V, int]]:
         code, t = self.code, self.code.t
         offset, *rest = self.rest
         strides = rest[: len(self.extents)]
@@ -74,7 +80,7 @@ class Access:
                     fixed += away * s.op.attrs["value"]
                 elif away:
                     ptr = at(t, ptr, t.bin("mul", code.integer(s), i64(away)))
-            found.append(at(t, ptr, fixed))
+            found.append((ptr, fixed))
         return found
 
     def masks(self, mask: Value | None) -> list[V | None]:
@@ -110,6 +116,17 @@ class Access:
         return found
 
 
+def hint(op: Op) -> str:
+    """The modifier of an access's instruction that its hints make."""
+    cache, evict = op.attrs.get("cache", "").lstrip("."), op.attrs.get("evict", "")
+    if op.attrs.get("volatile"):
+        # Each access happens, in order, as others see it.
+        return ".cv"
+    if cache in _CACHES[op.name[:4]]:
+        return f".{cache}"
+    return f".L1::{evict}" if evict in ("evict_first", "evict_last") else ""
+
+
 def load(code: Codegen, op: Op) -> None:
     given = code.layout_of(op.result)
     access = Access(code, op, given)
@@ -119,8 +136,8 @@ def load(code: Codegen, op: Op) -> None:
     other = op.attrs.get("other", 0)
     tile: list[Register | None] = [None] * given.registers
     loaded = []
-    for group, ptr, m in zip(access.groups, access.addresses(), masks, strict=True):
-        words = memory.load_words(t, ptr, dtype, len(group), m)
+    for group, (ptr, beyond), m in zip(access.groups, access.addresses(), masks, strict=True):
+        words = memory.load_words(t, ptr, dtype, len(group), m, beyond, hint(op))
         loaded.append((group, words, m))
     # All loads come before anything that waits for them.
     for group, words, m in loaded:
@@ -140,6 +157,6 @@ def store(code: Codegen, op: Op) -> None:
     t, writer = code.t, code.writer(given)
     masks, addresses = access.masks(mask), access.addresses()
     own = code.tile(value, given) if value in code.tiles else None
-    for group, ptr, m in zip(access.groups, addresses, masks, strict=True):
+    for group, (ptr, beyond), m in zip(access.groups, addresses, masks, strict=True):
         values = [own[r] if own else code.register(value, given, r) for r in group]
-        memory.store(t, values, ptr, access.dtype, both(t, m, writer))
+        memory.store(t, values, ptr, access.dtype, both(t, m, writer), beyond, hint(op))

@@ -44,3 +44,25 @@ def test_emulated(name: str) -> None:
 def test_assembled(name: str) -> None:
     header, _ = cuda.unpack(cuda.compile(kernels.CASES[name]().kernel, TARGET))
     assert header["format"] == "cubin" and not header["spills"]
+
+
+def test_hints_and_prints_assemble() -> None:
+    """What only a driver, or nothing, shows."""
+    m = kernels.Blocks("prints", (3,))
+    x, out = m.array("f16", 256), m.array("f16", 256)
+    m.begin()
+    b, at = m.b, m.arange(256)
+    mask = m.less(at, b.const(100))
+    v = b.load_ptr(x, at, mask, cache=".cg")
+    w = b.load_ptr(x, at, evict="evict_first")
+    u = b.load_ptr(x, b.const(0), volatile=True)
+    b.print([v, at, u, mask], ' 100% of "v": ')
+    b.print([w], hex=True)
+    b.print([], "here")
+    b.store_ptr(b.op("add", v, w), out, at, mask, cache=".wt", evict="evict_last")
+    kernel = m.case().kernel
+    verify(kernel)
+    code = cuda.ptx(kernel, TARGET)
+    for wanted in ("ld.global.cg.", "ld.global.L1::evict_first.", "ld.global.cv.", "st.global.wt.", "vprintf"):
+        assert wanted in code
+    cuda.compile(kernel, TARGET)
