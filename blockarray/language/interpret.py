@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from itertools import product
-from types import CellType, CodeType, FunctionType
+from types import FunctionType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,14 +18,13 @@ import numpy as np
 from ..compiler import dtypes, interpreter
 from ..compiler.interpreter import OutOfBounds
 from ..compiler.ir import I64, Block, Kernel, Op, Type, Value
-from . import program
 from .emit import Builder, building
 from .memory import TensorDescriptor
 from .names import is_constexpr_annotation
+from .plain import Plain
 from .source import function_of
-from .types import OF_IR, constexpr, pointer_type, unwrap
+from .types import OF_IR, pointer_type, unwrap
 from .values import Tensor, is_number, tensor
-from .visitor import is_instance
 
 __all__ = ["OutOfBounds", "run"]
 
@@ -52,13 +51,14 @@ def run(fn: Any, grid: tuple[int, int, int], arguments: dict[str, Any]) -> None:
     function = function_of(fn)
     if function is None:
         raise TypeError(f"a kernel is made of a function, not of {fn!r}")
-    plain = _Plain()
+    plain = Plain()
     called = plain.function(function)
+    given = {name: plain.value(value) for name, value in arguments.items()}
     with np.errstate(all="ignore"):
         for number in product(*map(range, reversed(grid))):
             b = _Eager(function.__name__, grid, number)
             with building(b):
-                called(**{name: b.argument(function, name, value) for name, value in arguments.items()})
+                called(**{name: b.argument(function, name, value) for name, value in given.items()})
 
 
 class _Held(Value):
@@ -209,52 +209,6 @@ def flattened(array: np.ndarray) -> tuple[np.ndarray, int]:
         return array.reshape(-1), 0
     reach = [(n - 1) * s // size for n, s in zip(array.shape, array.strides)]
     before, after = -sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)
-    first = array[tuple([slice(None, None, -1) if s < 0 else slice(None) for s in array.strides])]
-    return np.lib.stride_tricks.as_strided(first, (before + after + 1,), (size,)), before
-
-
-class _Plain:
-    """Copies of the author's functions that call each other, and for which constants are plain values."""
-
-    def __init__(self) -> None:
-        self.made: dict[FunctionType, FunctionType] = {}
-
-    def function(self, original: FunctionType) -> FunctionType:
-        found = self.made.get(original)
-        if found is not None:
-            return found
-        scope = dict(original.__globals__)
-        cells = tuple([CellType() for _ in original.__closure__ or ()])
-        defaults = None if original.__defaults__ is None else tuple(map(unwrap, original.__defaults__))
-        made = FunctionType(original.__code__, scope, original.__name__, defaults, cells)
-        made.__kwdefaults__ = {k: unwrap(v) for k, v in (original.__kwdefaults__ or {}).items()}
-        made.__annotations__ = original.__annotations__
-        self.made[original] = made
-        for name in _names(original.__code__):
-            if name in scope:
-                scope[name] = self.value(scope[name])
-        for cell, old in zip(cells, original.__closure__ or ()):
-            try:
-                cell.cell_contents = self.value(old.cell_contents)
-            except ValueError:
-                continue
-        for name, value in (("range", program.range), ("isinstance", is_instance)):
-            scope.setdefault(name, value)
-        return made
-
-    def value(self, x: Any) -> Any:
-        if isinstance(x, constexpr):
-            return x.value
-        if isinstance(x, FunctionType) or getattr(x, "fn", None) is None:
-            return x
-        inner = function_of(x)
-        return x if inner is None else self.function(inner)
-
-
-def _names(code: CodeType) -> set[str]:
-    """The global names of a function, and of the functions within."""
-    names = set(code.co_names)
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            names |= _names(inner)
-    return names
+    first = array[tuple([slice(-1, None) if s < 0 else slice(1) for s in array.strides])].reshape(1)
+    length = (before + after + 1) * size
+    return np.lib.stride_tricks.as_strided(first.view(np.uint8), (length,), (1,)).view(array.dtype), before
