@@ -1,5 +1,5 @@
 """Kernels written by hand, as blocks of integer extents -> LLVM IR for NVPTX."""
 
-from .codegen import generate
+from .codegen import OutOfResources, generate
 
-__all__ = ["generate"]
+__all__ = ["OutOfResources", "generate"]

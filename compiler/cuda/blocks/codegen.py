@@ -33,6 +33,10 @@ _PREDICATES = {"less": "slt", "less_equal": "sle", "greater": "sgt", "greater_eq
 _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 
+class OutOfResources(RuntimeError):
+    """A kernel's blocks need more of a processor than there is: smaller tiles, or fewer stages, may do."""
+
+
 class _Region:
     """A region being written, and the code that goes in front of the one inside it."""
 
@@ -99,7 +103,13 @@ class Codegen:
             f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{self.threads}" {{', "entry:",
             *([base] if self.exchanges else []), *self.allocas, *t.lines, "}", *t.declarations.values(), "",
         ))  # fmt: skip
-        return Code(text, self.threads, self.kept + self.exchanges, waits=waits)
+        shared = self.kept + self.exchanges
+        if shared > self.target.shared:
+            raise OutOfResources(
+                f"kernel @{self.kernel.name} needs {shared} bytes of shared memory of a block, "
+                f"of {self.target.shared} that {self.target.arch} has"
+            )
+        return Code(text, self.threads, shared, waits=waits)
 
     def _parameters(self) -> list[tuple[str, str]]:
         """Bind the parameters, each in its slot of 8 bytes (see cuda.py's ABI)."""
@@ -369,11 +379,13 @@ class Codegen:
         def make() -> V:
             t, total = self.t, i32(0)
             for shift, count, place in found:
-                v = t.bin("and", self.thread, i32((1 << count) - 1 << shift))
-                if place > shift:
-                    v = t.bin("shl", v, i32(place - shift))
-                elif place < shift:
-                    v = t.bin("lshr", v, i32(shift - place))
+                v = self.thread
+                if shift + count < layout.LANES + self.warps:
+                    v = t.bin("and", v, i32((1 << shift + count) - 1))
+                if shift:
+                    v = t.bin("lshr", v, i32(shift))
+                if place:
+                    v = t.bin("shl", v, i32(place))
                 total = v if total.ref == "0" else t.bin("or", total, v)
             return total
 

@@ -10,6 +10,7 @@ from ...ir import Op
 from ...llvm import library
 from ...llvm.convert import Register
 from ...llvm.text import Text, V
+from ..memory import parts
 
 if TYPE_CHECKING:
     from .codegen import Codegen, Tile
@@ -32,10 +33,18 @@ _APPROXIMATE: dict[str, Callable[..., V]] = {
 }
 
 
+#: A product and a sum that it goes into are rounded once.
+_CONTRACTED = {"add": "fadd", "subtract": "fsub", "multiply": "fmul"}
+
+
 def emit(code: Codegen, name: str, args: Sequence[Register], given: Sequence[str], out: str) -> Register | None:
     """An op that has code of its own here, or None."""
+    t = code.t
     if out == "f32" and given[0] == "f32" and name in _APPROXIMATE:
-        return _APPROXIMATE[name](code.t, *args)
+        return _APPROXIMATE[name](t, *args)
+    if out in ("f32", "f64") and name in _CONTRACTED:
+        a, b = (v for x in args for v in parts(x))
+        return t.op(f"{_CONTRACTED[name]} contract {a}, {b.ref}", a.ty)
     return None
 
 
