@@ -1,0 +1,69 @@
+"""Operands of products in shared memory, as Hopper's tensor cores take them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: Bytes of the longest row, of depth in one instruction, and of what the swizzle moves as one.
+ROW, DEPTH, PIECE = 128, 32, 16
+#: Rows after which the swizzle repeats.
+ROWS = 8
+#: What panels begin at a multiple of.
+ALIGNMENT = 1024
+#: In a descriptor, by bytes of a row.
+_SWIZZLE = {128: 1, 64: 2, 32: 3}
+
+
+class Panel(NamedTuple):
+    """A matrix whose rows are cut into boxes of rows of up to 128 bytes, one box after the other.
+
+    Pieces of a row change places as the hardware's swizzle says.  `size` is that of an element, in bytes.
+    """
+
+    rows: int
+    columns: int
+    size: int
+
+    @property
+    def row(self) -> int:
+        """Bytes of a box's row."""
+        return min(ROW, self.columns * self.size)
+
+    @property
+    def boxes(self) -> int:
+        return self.columns * self.size // self.row
+
+    @property
+    def box(self) -> int:
+        """Bytes of a box."""
+        return self.rows * self.row
+
+    @property
+    def nbytes(self) -> int:
+        return self.boxes * self.box
+
+    def descriptor(self, deep: bool) -> int:
+        """That of a panel at address 0 whose rows lie along the depth of products (`deep`), or whose columns do."""
+        leading = 1 if deep else self.box >> 4
+        return _SWIZZLE[self.row] << 62 | (ROWS * self.row >> 4) << 32 | leading << 16
+
+    def step(self, number: int, deep: bool) -> int:
+        """Where an instruction's part of the depth begins, in the units of descriptors."""
+        if not deep:
+            return number * (DEPTH // self.size * self.row >> 4)
+        box, inside = divmod(number * DEPTH, self.row)
+        return box * self.box + inside >> 4
+
+    def lines(self, first: int, deep: bool) -> int:
+        """Where a line (a row if `deep`, else a column) begins that is a multiple of eight, in those units."""
+        if deep:
+            return first * self.row >> 4
+        box, inside = divmod(first * self.size, self.row)
+        assert inside == 0
+        return box * self.box >> 4
+
+    def place(self, row: int, column: int) -> int:
+        """The offset of an element, in bytes."""
+        box, inside = divmod(column * self.size, self.row)
+        at = box * self.box + row * self.row + inside
+        return at ^ (at >> 7 & self.row // PIECE - 1) << 4

@@ -1,0 +1,123 @@
+"""Loads whose tiles are only multiplied: warps of their own bring them to shared memory, ahead of the products.
+
+`split` makes two kernels of one: one that brings, in which such a load is the effect `bring`, and all that remains are
+the scalars that say where tiles lie and the loops around; and one that computes, in which it is a `stage`, which waits
+until the tile is there.  Both go through the same tiles in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ... import dtypes
+from ...ir import EFFECTS, Kernel, Op, Value
+from ...passes.dce import dce
+from ...passes.rewrite import Rewriter
+from .assign import extents_of
+from .axes import constant
+from .panel import Panel
+
+#: Dtypes that tensor cores take from shared memory in either direction.
+NARROW = ("f16", "bf16")
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A load that is made ahead."""
+
+    op: Op
+    #: The extent along which elements are consecutive, and the other one.
+    inner: int
+    outer: int
+    panel: Panel
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What `split` makes of a kernel."""
+
+    bringing: Kernel
+    computing: Kernel
+    streams: tuple[Stream, ...]
+
+
+def split(kernel: Kernel) -> Parts | None:
+    """The two kernels, or None if nothing can be brought ahead."""
+    uses: dict[Value, list[Op]] = {}
+    for op in kernel.walk():
+        for v in op.operands:
+            uses.setdefault(v, []).append(op)
+    written = {op.operands[k] for op in kernel.walk() if op.name in EFFECTS for k in range(len(op.operands))}
+    found = tuple([
+        s for op in kernel.walk()
+        if op.name == "load_view" and op.operands[0] not in written and (s := _stream(op, uses)) is not None
+    ])  # fmt: skip
+    if not found:
+        return None
+    bringing = dce(_Named(found, "bring").kernel(kernel), frozenset({"bring"}))
+    # Tiles, and what is made of them, are for those that compute.
+    scalars = all(not v.type.extents for op in bringing.walk() if op.name != "bring" for v in op.results)
+    if not scalars or any(op.name in EFFECTS for op in bringing.walk()):
+        return None
+    computing = dce(_Named(found, "stage").kernel(kernel), EFFECTS | {"stage"})
+    return Parts(bringing, computing, found)
+
+
+def _stream(op: Op, uses: dict[Value, list[Op]]) -> Stream | None:
+    extents = extents_of(op.result)
+    dtype = op.result.type.dtype
+    if len(extents) != 2 or dtype not in NARROW or op.attrs.get("other", 0) or not all(multiplied(op.result, uses)):
+        return None
+    inner = [d for d in range(2) if constant(op.operands[2 + d]) == 1]
+    if len(inner) != 1:
+        return None
+    panel = Panel(extents[1 - inner[0]], extents[inner[0]], dtypes.SIZE[dtype])
+    if panel.row < 32 or panel.rows < 16:
+        return None
+    return Stream(op, inner[0], 1 - inner[0], panel)
+
+
+def multiplied(value: Value, uses: dict[Value, list[Op]]) -> Iterator[bool]:
+    """Of each use of a tile, whether it is that of a product's factor; of no use, that it is none."""
+    if value not in uses:
+        yield False
+    for op in uses.get(value, ()):
+        if op.name == "trans":
+            yield from multiplied(op.result, uses)
+        else:
+            yield op.name == "dot" and value in op.operands[:2] and value not in op.operands[2:] and suits(op)
+
+
+def suits(op: Op) -> bool:
+    """Whether Hopper's tensor cores take a product's second operand, and maybe its first, from shared memory."""
+    (m, n), k = extents_of(op.result)[-2:], extents_of(op.operands[0])[-1]
+    a, b = (v.type.dtype for v in op.operands[:2])
+    return (
+        len(op.result.type.extents) == 2 and a in NARROW and b == a and op.result.type.dtype == "f32"
+        and m >= 64 and n >= 16 and k >= 16
+    )  # fmt: skip
+
+
+class _Named(Rewriter):
+    """Gives streams' loads another name."""
+
+    def __init__(self, streams: Sequence[Stream], name: str) -> None:
+        super().__init__()
+        self.numbers = {s.op: k for k, s in enumerate(streams)}
+        self.name = name
+
+    def op(self, op: Op) -> None:
+        number = self.numbers.get(op)
+        if number is None:
+            return super().op(op)
+        brings = self.name == "bring"
+        operands = self.operands(op) if brings else ()
+        types = () if brings else (op.result.type,)
+        made = Op(self.name, operands, types, op.attrs | {"stream": number}, (), op.line)
+        self.out.append(made)
+        if not brings:
+            self.replace(op, made.results)
+            return None
+        # Whoever reads the tile is not among those that bring.
+        return None
