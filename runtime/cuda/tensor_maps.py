@@ -34,7 +34,7 @@ class TensorMaps:
         self.slots = struct.Struct(f"{nbytes // 8}q")
         self.places = [ctypes.addressof(block) + 8 * k for k in range(nbytes // 8)]
         #: The arguments that the maps are made of.
-        self.used = itemgetter(*[s for spec in specs for s in (spec["pointer"], *spec["sizes"], *spec["strides"])])
+        self.used = itemgetter(*[s for spec in specs for s in _slots(spec)])
         #: By those: an array of pointers, its address first, and the maps that its last ones point to.
         self.known: dict[Any, tuple[int, Any, Any]] = {}
 
@@ -59,13 +59,21 @@ class TensorMaps:
         memory = ctypes.create_string_buffer(len(self.specs) * NBYTES)
         places = [ctypes.addressof(memory) + k * NBYTES for k in range(len(self.specs))]
         for place, spec in zip(places, self.specs):
-            sizes = tuple([slots[s] for s in spec["sizes"]])
+            # Rows that begin anywhere and lie a stride apart, or an array.
+            far = spec.get("far")
+            sizes = (far, *spec["box"][1:]) if far else tuple([slots[s] for s in spec["sizes"]])
             if min(sizes) > 0:  # else nothing is read
-                strides = tuple([slots[s] for s in spec["strides"]])
+                strides = tuple([s["value"] if isinstance(s, dict) else slots[s] for s in spec["strides"]])
                 made = _encode(spec["dtype"], slots[spec["pointer"]], sizes, strides, tuple(spec["box"]))
                 ctypes.memmove(place, made, NBYTES)
         array = (ctypes.c_void_p * (len(self.places) + len(places)))(*self.places, *places)
         return ctypes.addressof(array), array, memory
+
+
+def _slots(spec: dict[str, Any]) -> list[int]:
+    """The slots of the arguments that a map is made of; a dict stands for a number that is known."""
+    given = (spec["pointer"], *spec.get("sizes", ()), *spec["strides"])
+    return [s for s in given if not isinstance(s, dict)]
 
 
 @lru_cache(maxsize=1024)
@@ -74,12 +82,14 @@ def _encode(dtype: str, pointer: int, sizes: tuple[int, ...], strides: tuple[int
     api = driver.api
     kind = getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{KINDS[dtype][0]}")
     size = KINDS[dtype][1]
+    # Panels of 16 bits have rows as long as the swizzle, of 128 bytes or less.
+    swizzle = {64: "64B", 32: "32B"}.get(size * box[0], "128B")
     status, made = api.cuTensorMapEncodeTiled(
         kind, len(sizes), pointer,
         [api.cuuint64_t(n) for n in sizes], [api.cuuint64_t(size * n) for n in strides],
         [api.cuuint32_t(n) for n in box], [api.cuuint32_t(1)] * len(sizes),
         api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        api.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+        getattr(api.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"),
         api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_NONE,
         api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )  # fmt: skip

@@ -1,5 +1,17 @@
 """Kernels written by hand, as blocks of integer extents -> LLVM IR for NVPTX."""
 
-from .codegen import OutOfResources, generate
+from __future__ import annotations
+
+from ...ir import Kernel
+from ..codegen import Code
+from ..target import Target
+from . import codegen, specialised
+from .codegen import OutOfResources
+
+
+def generate(kernel: Kernel, target: Target) -> Code:
+    """The code of a kernel whose tiles have integer extents."""
+    return specialised.generate(kernel, target) or codegen.generate(kernel, target)
+
 
 __all__ = ["OutOfResources", "generate"]

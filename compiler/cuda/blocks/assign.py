@@ -14,7 +14,8 @@ from math import prod
 
 from ... import dtypes, ops
 from ...ir import Block, Kernel, Op, Value
-from . import dot, layout
+from ..target import Target
+from . import dot, layout, streams
 from .axes import Axes, constant, extents_of
 from .layout import Extents, Layout, Renamed, behind
 
@@ -75,13 +76,14 @@ class Assignment:
     works: dict[Op, Layout] = field(default_factory=dict)
 
 
-def assign(kernel: Kernel, warps: int) -> Assignment:
+def assign(kernel: Kernel, warps: int, target: Target) -> Assignment:
     """The layouts of a kernel whose programs have 2**warps warps."""
-    return _Walk(kernel, warps).found
+    return _Walk(kernel, warps, target).found
 
 
 class _Walk:
-    def __init__(self, kernel: Kernel, warps: int) -> None:
+    def __init__(self, kernel: Kernel, warps: int, target: Target) -> None:
+        self.target = target
         self.found = Assignment(Axes(kernel), warps)
         self.axes, self.warps, self.home = self.found.axes, warps, self.found.home
         self.threads = layout.LANES + warps
@@ -153,6 +155,8 @@ class _Walk:
         """Say that a tile is needed in a layout."""
         if value in self.home or not value.type.extents or (value, wanted) in self.asked:
             return
+        if streams.is_staged(value):
+            return
         self.asked.add((value, wanted))
         if value in self.open:
             self._settle(value, wanted)
@@ -204,6 +208,8 @@ class _Walk:
                 self._load(op)
             case "store_ptr" | "store_view" | "atomic":
                 self._effect(op)
+            case "stage":
+                pass
             case "dot":
                 self._dot(op)
             case "reduce" | "argreduce" | "reduce_by":

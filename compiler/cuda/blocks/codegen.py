@@ -19,7 +19,7 @@ from ...llvm.text import Text, V
 from ..codegen import Code
 from ..memory import GLOBAL, SHARED, at, i32, i64, join, parts, rounding, select
 from ..target import Target
-from . import fast, layout
+from . import fast, layout, wgmma
 from .affine import Affine, uniform
 from .assign import SHAPES, assign, is_elementwise, joining, through
 from .convert import convert as move
@@ -61,7 +61,7 @@ class Codegen:
         self.num_warps = int(kernel.attrs.get("num_warps", WARPS))
         self.warps = layout.log2(self.num_warps)
         self.threads = 32 << self.warps
-        self.assigned = assign(kernel, self.warps)
+        self.assigned = assign(kernel, self.warps, target)
         self.home, self.works, self.axes = self.assigned.home, self.assigned.works, self.assigned.axes
         self.affine = Affine(self.assigned)
         self.scalars = layout.scalar(self.warps)
@@ -83,6 +83,7 @@ class Codegen:
         self.checks = {op: k + 1 for k, op in enumerate(op for op in kernel.walk() if op.name == "check")}
         self.used = {v for op in kernel.walk() for v in op.operands}
         self.errors = next((p for p in kernel.params if p.name == "errors"), None)
+        self.products = wgmma.Products(self)
 
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Code:
@@ -93,7 +94,8 @@ class Codegen:
             for what in ("launch_dependents", "wait"):
                 t.line(f'call void asm sideeffect "griddepcontrol.{what};", "~{{memory}}"() convergent nounwind')
         self.thread = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
-        self.places = self._place()
+        linear = t.call("llvm.nvvm.read.ptx.sreg.ctaid.x", "i32", [], "nounwind memory(none)")
+        self.places = self._place(linear)
         self.block(self.kernel.body)
         t.line("ret void")
         params = ", ".join(f"{ty} %{name}" for name, ty in signature)
@@ -131,10 +133,9 @@ class Codegen:
             self.tiles[p] = [from_memory(t, join(found), dtype)]
         return signature
 
-    def _place(self) -> list[V]:
-        """The program's place on each grid axis."""
-        t, grid = self.t, self.kernel.grid
-        linear = t.call("llvm.nvvm.read.ptx.sreg.ctaid.x", "i32", [], "nounwind memory(none)")
+    def _place(self, linear: V) -> list[V]:
+        """The place on each grid axis of a program with a number."""
+        grid = self.kernel.grid
         used = {op.attrs["axis"] for op in self.kernel.walk() if op.name == "program_id"}
         if any(op.name == "print" for op in self.kernel.walk()):
             used.add(0)
@@ -230,6 +231,7 @@ class Codegen:
 
     def tile(self, value: Value, wanted: Layout | None = None) -> Tile:
         """All of a thread's elements of a tile in a layout; of None, in its home."""
+        self.products.ready(value)
         if wanted is None:
             wanted = self.layout_of(value)
         if value in self.tiles:
@@ -238,6 +240,7 @@ class Codegen:
 
     def register(self, value: Value, wanted: Layout, number: int) -> Register:
         """A thread's element of a tile in a layout."""
+        self.products.ready(value)
         if value in self.tiles:
             return self._converted(value, wanted)[number]
         key = value, wanted, number
@@ -427,7 +430,13 @@ class Codegen:
     # -- ops ----------------------------------------------------------------------------------------------------------
     def block(self, block: Block) -> None:
         for op in block.ops:
-            self.op(op)
+            if op.name == "stage":
+                self.products.stage(op, block)
+            else:
+                if op.regions:
+                    self.products.settle()
+                self.op(op)
+        self.products.end_block(block)
 
     def op(self, op: Op) -> None:
         for v in op.results:

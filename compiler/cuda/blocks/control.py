@@ -57,7 +57,9 @@ def for_(code: Codegen, op: Op) -> None:
         top = len(t.lines)
         t.br_if(t.cmp("sgt" if down else "slt", names[0], upper), inside, done)
         t.label(inside)
+        code.products.begin_round(op)
         code.block(body)
+        code.products.end_round(op)
         nexts = _pieces(code, body.ops[-1].operands, carried)
         nexts = [t.bin("add", names[0], step), *nexts]
         latch = t.block
@@ -67,6 +69,7 @@ def for_(code: Codegen, op: Op) -> None:
         t.label(done)
     for v, arg in zip(op.results, carried, strict=True):
         code.define(v, code.tiles[arg])
+    code.products.after_loop(op)
 
 
 def while_(code: Codegen, op: Op) -> None:

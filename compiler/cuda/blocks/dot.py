@@ -1,6 +1,7 @@
 """Products: the layouts that they want, and their code.
 
-This is the simplest form, for all types: operands lie in shared memory, and each thread adds up its elements.
+Those that Hopper's tensor cores take are in wgmma.py.  Here is the simplest form, for all types: operands lie in shared
+memory, and each thread adds up its elements.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ...llvm.convert import Register, convert, register_type, round_to
 from ...llvm.text import V
 from .. import memory
 from ..memory import at, i32, i64, parts
-from . import layout
+from . import layout, wgmma
 from .axes import extents_of
 from .exchange import place
 from .layout import Layout, pieces
@@ -28,12 +29,18 @@ UNROLLED = 256
 def layouts(walk: Any, op: Op) -> tuple[Layout, list[Layout | None]]:
     """The home of a product, and the layouts that it wants its operands in; None: any."""
     extents = extents_of(op.result)
+    if wgmma.takes(op, walk.warps, walk.target):
+        sums = wgmma.rows_of(extents, walk.warps)
+        return sums, [wgmma.first_of(extents_of(op.operands[0]), sums), None, sums]
     vector = min(2, max(0, sum(map(layout.log2, extents)) - walk.threads))
     found = layout.blocked(extents, walk.warps, vector)
     return found, [None, None, found]
 
 
 def emit(code: Codegen, op: Op) -> None:
+    if wgmma.takes(op, code.warps, code.target):
+        code.products.emit(op)
+        return
     t, (a, b) = code.t, op.operands[:2]
     dtype = op.result.type.dtype
     wide = "f32" if dtype in dtypes.NARROW else dtype

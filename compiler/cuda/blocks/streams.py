@@ -14,8 +14,7 @@ from ... import dtypes
 from ...ir import EFFECTS, Kernel, Op, Value
 from ...passes.dce import dce
 from ...passes.rewrite import Rewriter
-from .assign import extents_of
-from .axes import constant
+from .axes import constant, extents_of
 from .panel import Panel
 
 #: Dtypes that tensor cores take from shared memory in either direction.
@@ -37,6 +36,7 @@ class Stream:
 class Parts:
     """What `split` makes of a kernel."""
 
+    whole: Kernel
     bringing: Kernel
     computing: Kernel
     streams: tuple[Stream, ...]
@@ -61,7 +61,7 @@ def split(kernel: Kernel) -> Parts | None:
     if not scalars or any(op.name in EFFECTS for op in bringing.walk()):
         return None
     computing = dce(_Named(found, "stage").kernel(kernel), EFFECTS | {"stage"})
-    return Parts(bringing, computing, found)
+    return Parts(kernel, bringing, computing, found)
 
 
 def _stream(op: Op, uses: dict[Value, list[Op]]) -> Stream | None:
@@ -89,6 +89,13 @@ def multiplied(value: Value, uses: dict[Value, list[Op]]) -> Iterator[bool]:
             yield op.name == "dot" and value in op.operands[:2] and value not in op.operands[2:] and suits(op)
 
 
+def is_staged(value: Value) -> bool:
+    """Whether a tile is one that others bring, turned or not."""
+    while value.op is not None and value.op.name == "trans":
+        (value,) = value.op.operands
+    return value.op is not None and value.op.name == "stage"
+
+
 def suits(op: Op) -> bool:
     """Whether Hopper's tensor cores take a product's second operand, and maybe its first, from shared memory."""
     (m, n), k = extents_of(op.result)[-2:], extents_of(op.operands[0])[-1]
@@ -112,12 +119,13 @@ class _Named(Rewriter):
         if number is None:
             return super().op(op)
         brings = self.name == "bring"
-        operands = self.operands(op) if brings else ()
+        if brings:
+            # It stays for whoever reads the tile, which is nobody, or else nothing can be brought.
+            super().op(op)
         types = () if brings else (op.result.type,)
-        made = Op(self.name, operands, types, op.attrs | {"stream": number}, (), op.line)
+        attrs = op.attrs | {"stream": number}
+        made = Op(self.name, self.operands(op) if brings else (), types, attrs, (), op.line)
         self.out.append(made)
         if not brings:
             self.replace(op, made.results)
-            return None
-        # Whoever reads the tile is not among those that bring.
         return None

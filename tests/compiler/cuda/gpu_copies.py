@@ -60,7 +60,9 @@ def maps(specs: tuple[dict[str, Any], ...], words: list[int]) -> list[Map]:
     """What the host makes of a kernel's arguments."""
     found = []
     for spec in specs:
-        sizes, strides = ([words[s] for s in spec[key]] for key in ("sizes", "strides"))
+        strides = [s["value"] if isinstance(s, dict) else words[s] for s in spec["strides"]]
+        # Rows that begin anywhere, a stride apart.
+        sizes = [spec["far"], *spec["box"][1:]] if "far" in spec else [words[s] for s in spec["sizes"]]
         pointer, size = words[spec["pointer"]], dtypes.SIZE[spec["dtype"]]
         assert not min(sizes) or (pointer % 16 == 0 and all(s * size % 16 == 0 and 0 < s < 1 << 38 for s in strides))
         assert spec["box"][0] * size <= 128 and max(spec["box"]) <= 256
@@ -82,7 +84,9 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
     threads = np.flatnonzero(mask).tolist()
     blocks = [who // e.block for who in threads]
     if text.startswith("bar.sync"):
-        groups = mask.reshape(-1, 128 if "," in text else e.block)
+        some = re.match(r"bar.sync \S+, (\d+)", text)
+        count = int(some[1]) if some else e.block
+        groups = mask.reshape(-1, count) if e.block % count == 0 else mask.reshape(-1, e.block)[:, :count]
         assert (groups.all(1) | ~groups.any(1)).all(), "a barrier that not all threads reach"
         e.epoch[np.unique(blocks) // e.cluster] += 1
     elif text.startswith("griddepcontrol.wait"):
@@ -97,7 +101,7 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
             there = block // e.cluster * e.cluster + int(operands[1][who])
             e.barriers[there, int(operands[0][who])].arrive()
         e.blocked[:] = False
-    elif text.startswith("mbarrier.arrive"):
+    elif text.startswith(("mbarrier.arrive", "cp.async.mbarrier.arrive.noinc")):
         for who, block in zip(threads, blocks):
             barrier = e.barriers[block, int(operands[0][who])]
             phases = barrier.phases
@@ -110,6 +114,13 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
         for who, block in zip(threads, blocks):
             _copy(e, text, [int(x[who]) for x in operands], block)
         e.blocked[:] = False
+    elif text.startswith("st.shared.b16"):
+        _, places = e._places(operands[0].astype(np.int64), "(3)", 2, mask)
+        e.shared.reshape(-1)[places] = operands[1][mask].astype(np.uint16)[:, None].view(np.uint8)
+    elif text.startswith("cp.async.cg"):
+        assert e.ready[threads].all(), "what is queued before may not have ended"
+        for who, block in zip(threads, blocks):
+            _piece(e, *(int(x[who]) for x in operands), block)
     elif text.startswith(("st.shared.b32", "st.shared.v")):
         # Barriers in shared memory order it, which the search for races does not see.
         words = np.stack([x[mask] for x in operands[1:]], 1)
@@ -121,13 +132,24 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
         warps = mask.reshape(-1, 32)
         assert (warps.all(1) | ~warps.any(1)).all(), "a barrier that not all of a warp reach"
         e.epoch[np.unique(blocks) // e.cluster] += 1
-    elif not text.startswith(("fence.", "cp.async.bulk", "griddep")):
+    elif not text.startswith(("fence.", "cp.async.bulk", "griddep", "wgmma.wait_group")) or (
+        operands and text.startswith("wgmma")
+    ):
         return False
     return True
 
 
-def _swizzled(address: np.ndarray) -> np.ndarray:
-    return address ^ (address >> 7 & 7) << 4
+def _piece(e: Emulator, here: int, address: int, nbytes: int, block: int) -> None:
+    """16 bytes for shared memory, of which so many are copied and the others 0."""
+    assert here % 16 == 0 and address % 16 == 0 and 0 <= nbytes <= 16
+    assert e.memory.allowed[address : address + nbytes].all(), "out of bounds"
+    e.shared[block, here : here + 16] = 0
+    e.shared[block, here : here + nbytes] = e.memory.bytes[address : address + nbytes]
+
+
+def _swizzled(address: np.ndarray, row: int = 128) -> np.ndarray:
+    """Where an address in a panel with rows of so many bytes is."""
+    return address ^ (address >> 7 & row // 16 - 1) << 4
 
 
 def _copy(e: Emulator, text: str, operands: list[int], block: int) -> None:
@@ -141,7 +163,8 @@ def _copy(e: Emulator, text: str, operands: list[int], block: int) -> None:
     size = map_.size
     memory, shared = (x.view(f"u{size}") for x in (e.memory.bytes, e.shared[block]))
     rows, columns = np.arange(inside.shape[0])[:, None], np.arange(inside.shape[1])[None]
-    places = _swizzled(here + rows * 128 + columns * size) // size
+    row = map_.box[0] * size
+    places = _swizzled(here + rows * row + columns * size, row) // size
     used = addresses[inside]
     assert e.memory.allowed[used].all(), "out of bounds"
     if loads:

@@ -84,6 +84,8 @@ def copied(e: Emulator, source: np.ndarray, width: int, nbytes: np.ndarray, mask
 def wgmma(e: Emulator, text: str, args: list[np.ndarray], mask: np.ndarray) -> list[np.ndarray]:
     """Asynchronous products of four warps, which are done at once: panels in shared memory, by descriptors, or rows in
     registers."""
+    if "mma_async" not in text:
+        return [a.copy() for a in args]
     held = np.int32 if ".s32." in text or all(a.dtype == np.int32 for a in args) else np.float32
     sums = [a.copy() for a in args if a.dtype == held]
     # Operands are numbered after the results.
@@ -123,15 +125,16 @@ def wgmma(e: Emulator, text: str, args: list[np.ndarray], mask: np.ndarray) -> l
 
 
 def _panel(e: Emulator, block: int, descriptor: int, lines: int, across: bool, kind: str) -> np.ndarray:
-    """`lines` by 32 bytes of a panel with the swizzle of 128 bytes."""
-    assert descriptor >> 62 & 3 == 1
+    """`lines` by 32 bytes of a panel, with a swizzle of 128, 64 or 32 bytes."""
+    row = {1: 128, 2: 64, 3: 32}[descriptor >> 62 & 3]
     start, leading, stride = ((descriptor >> low & 0x3FFF) << 4 for low in (0, 16, 32))
     line, k = np.arange(lines)[:, None], np.arange(16)[None]
     if across:
-        address = start + line // 64 * leading + line % 64 * 2 + k // 8 * stride + k % 8 * 128
+        many = row // 2
+        address = start + line // many * leading + line % many * 2 + k // 8 * stride + k % 8 * row
     else:
-        address = start + line // 8 * stride + line % 8 * 128 + k * 2
-    address ^= (address >> 7 & 7) << 4
+        address = start + line // 8 * stride + line % 8 * row + k * 2
+    address ^= (address >> 7 & row // 16 - 1) << 4
     who, places = np.full(1, block * e.block), (address.reshape(1, -1) + block * e.shared.shape[1])
     e._note("load", "(3)", who, np.concatenate([places, places + 1], 1))
     raw = e.shared[block]

@@ -1,0 +1,388 @@
+"""Kernels of products on Hopper: some warps bring tiles to shared memory while the others compute.
+
+What is brought is found by `streams.split`.  Each stream has a ring of stages.  Four warps go through the bringing
+kernel: of a tile that lies whole within its bounds the copy engine moves all, if it can; of others, each thread copies
+pieces, and zeros for what is outside.  The program's own warps go through the computing kernel, wait for tiles where
+they multiply them, and give stages back when the products are done.  Blocks stay on their processors and go from
+program to program, so that tiles of the next one arrive while the results of one are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ... import dtypes
+from ...ir import Kernel, Op, Value
+from ...llvm.text import V
+from .. import memory, tensor_maps
+from ..codegen import Code
+from ..elements import Code as Body
+from ..memory import SHARED, at, i32, i64, rounding
+from ..pipeline import BARRIER, Pipelined, Ring
+from ..target import Target
+from . import assign
+from .axes import Axes, constant, extents_of
+from .codegen import Codegen
+from .panel import ALIGNMENT, PIECE, Panel
+from .streams import Parts, Stream, split
+
+#: Threads that bring tiles, and of a group of warps that multiplies.
+BRINGING, GROUP = 128, 128
+#: Stages, unless the kernel says so.
+STAGES = 3
+#: Registers of a thread that brings and of one that computes, and those that all begin with, by groups that compute.
+REGISTERS = {2: (40, 232), 3: (32, 160)}
+#: Of two blocks of one group each.
+SHARING = (24, 232)
+#: Elements along the rows of a map that only says where rows begin; positions are below.
+FAR = 1 << 31
+
+
+def generate(kernel: Kernel, target: Target) -> Code | None:
+    """The kernel's code with warps for each task, or None if there is nothing to bring or no room for it."""
+    warps = int(kernel.attrs.get("num_warps", 4))
+    if target.arch != "sm_90a" or warps % 4 or warps > 12:
+        return None
+    parts = split(kernel)
+    if parts is None:
+        return None
+    for stages in range(max(2, int(kernel.attrs.get("num_stages", STAGES))), 0, -1):
+        code = Specialised(parts, target, stages).generate()
+        if code.shared <= target.shared:
+            return code
+    return None
+
+
+class Specialised(Codegen, Pipelined):
+    """Generates the code of the computing warps, and through `Bringing` that of the others."""
+
+    t: Body
+
+    def __init__(self, parts: Parts, target: Target, stages: int) -> None:
+        super().__init__(parts.computing, target)
+        self.t = Body(target)
+        self.allocas = self.t.allocas
+        self.parts = parts
+        self.streams = parts.streams
+        self.groups = self.threads // GROUP
+        self.depths = self._depths(stages)
+        #: Offsets of the streams' stages and barriers.
+        self.places: list[V] = []
+        self.at_stages: list[int] = []
+        place = 0
+        for stream, depth in zip(self.streams, self.depths, strict=True):
+            self.at_stages.append(place)
+            place += -(-stream.panel.nbytes // ALIGNMENT) * ALIGNMENT * depth
+        self.barriers = place
+        self.kept = place + 2 * BARRIER * sum(self.depths)
+        self.kept = -(-self.kept // 16) * 16
+        self.rings: list[Ring] = []
+        self.stream_axes = Axes(parts.whole)
+        self.persistent = not any(op.name == "atomic" for op in self.kernel.walk())
+
+    def _depths(self, stages: int) -> list[int]:
+        """Stages of each stream: those outside of loops need two at most."""
+        outside = {op for op in self.parts.bringing.body.ops if op.name == "bring"}
+        numbers = {op.attrs["stream"] for op in outside}
+        return [min(2, stages) if k in numbers else stages for k in range(len(self.streams))]
+
+    # -- the module ---------------------------------------------------------------------------------------------------
+    def generate(self) -> Code:
+        t = self.t
+        signature = self._parameters()
+        self.maps = self._maps()
+        self.names = [None if m is None else V(f"%m{k}", "ptr") for k, m in enumerate(self.maps)]
+        self.base = self._shared()
+        self.tid = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
+        self.thread = self.tid
+        self._begin()
+        two = self.groups == 1 and self.kept + self.EXCHANGES <= self.target.shared // 2 - 1024
+        registers = SHARING if two else REGISTERS.get(self.groups)
+        with t.if_else(t.cmp("uge", self.tid, i32(self.threads))) as turn:
+            if registers:
+                self._registers("dec", registers[0])
+            Bringing(self).run()
+            next(turn)
+            if registers:
+                self._registers("inc", registers[1])
+            self._compute()
+        t.line("ret void")
+        params = ", ".join(f"{ty} %{name}" for name, ty in signature)
+        params += "".join(
+            f', ptr byval([{tensor_maps.NBYTES} x i8]) align {tensor_maps.ALIGNMENT} "nvvm.grid_constant" {name.ref}'
+            for name in self.names if name is not None
+        )  # fmt: skip
+        exchange = f"  %exchange = getelementptr i8, {SHARED} @shared, i64 {self.kept}"
+        blocks, threads = 2 if two else 1, self.threads + BRINGING
+        text = "\n".join((
+            "@shared = external addrspace(3) global [0 x i8], align 1024", *self.globals,
+            f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{threads}" "nvvm.minctasm"="{blocks}" {{',
+            "entry:", *([exchange] if self.exchanges else []), *self.allocas, *t.lines, "}",
+            *t.declarations.values(), "",
+        ))  # fmt: skip
+        found = tuple([m for m in self.maps if m is not None])
+        resident = blocks if self.persistent else 0
+        return Code(text, threads, self.kept + self.exchanges, maps=found, resident=resident, waits=True)
+
+    def _begin(self) -> None:
+        t = self.t
+        starts: list[tuple[int, int]] = []
+        place = self.barriers
+        for depth in self.depths:
+            starts.append((place, place + depth * BARRIER))
+            place += 2 * depth * BARRIER
+        self.starts = starts
+        with t.if_(t.cmp("eq", self.tid, i32(0))):
+            for name in self.names:
+                if name is not None:
+                    t.call("llvm.nvvm.prefetch.tensormap.p0", "void", [name])
+            for (full, empty), depth in zip(starts, self.depths, strict=True):
+                for stage in range(depth):
+                    self._make_barrier(full + stage * BARRIER, BRINGING)
+                    self._make_barrier(empty + stage * BARRIER, self.groups)
+            self._act("fence.mbarrier_init.release.cluster;")
+        self._act("griddepcontrol.launch_dependents;")
+        self._act("griddepcontrol.wait;")
+        self._act("bar.sync 0;")
+
+    def ring(self, number: int) -> Ring:
+        full, empty = self.starts[number]
+        return self._begin_ring(self.depths[number], full, empty)
+
+    def stage_at(self, number: int, stage: V) -> V:
+        """Where a stage of a stream lies, as an address in shared memory."""
+        t, size = self.t, -(-self.streams[number].panel.nbytes // ALIGNMENT) * ALIGNMENT
+        start = t.bin("add", self.base, i32(self.at_stages[number]))
+        return t.bin("add", start, t.bin("mul", stage, i32(size)))
+
+    # -- programs -----------------------------------------------------------------------------------------------------
+    @contextmanager
+    def programs(self, code: Codegen) -> Iterator[None]:
+        """Go through the block's programs, of which `code` writes one."""
+        t = code.t
+        first = t.call("llvm.nvvm.read.ptx.sreg.ctaid.x", "i32", [], "nounwind memory(none)")
+        if not self.persistent:
+            code.places = code._place(first)
+            with code.region():
+                yield
+            return
+        stride = t.call("llvm.nvvm.read.ptx.sreg.nctaid.x", "i32", [], "nounwind memory(none)")
+        count = i32(1)
+        for axis in range(len(self.kernel.grid)):
+            count = t.bin("mul", count, code._count(axis))
+        head, inside, done = t.new_label("program"), t.new_label("inside"), t.new_label("over")
+        with code.region():
+            t.br(head)
+            t.label(head)
+            top, index = len(t.lines), V(t.fresh("program"), "i32")
+            t.br_if(t.cmp("ult", index, count), inside, done)
+            t.label(inside)
+            code.places = code._place(index)
+            yield
+            following = t.bin("add", index, stride)
+            t.br(head)
+            before = code.regions[-2].block
+            t.lines.insert(top, f"  {index.ref} = phi i32 [{first.ref}, %{before}], [{following.ref}, %{t.block}]")
+            t.label(done)
+
+    def _compute(self) -> None:
+        t = self.t
+        self.rings = [self.ring(k) for k in range(len(self.streams))]
+        #: For each stream the stage that is given back next, and whether products may still read one that was used.
+        self.behind = [self.ring(k) for k in range(len(self.streams))]
+        self.owed = [t.cell("i1") for _ in self.streams]
+        for cell in self.owed:
+            t.set(cell, V("false", "i1"))
+        self.leads = t.cmp("eq", t.bin("and", self.tid, i32(GROUP - 1)), i32(0))
+        with self.programs(self):
+            self.block(self.kernel.body)
+            self.products.settle()
+
+    def barrier(self) -> None:
+        self._act(f"bar.sync 1, {self.threads};")
+
+    def copies(self) -> bool:
+        """Whether threads may copy pieces of some tile."""
+        return any(m is None or s.op.attrs.get("bounded") for m, s in zip(self.maps, self.streams, strict=True))
+
+    # -- stages -------------------------------------------------------------------------------------------------------
+    def acquire(self, number: int) -> V:
+        """Wait for the present tile of a stream; where it lies."""
+        ring = self.rings[number]
+        stage, parity = self._present(ring)
+        self._wait(self._barrier(ring.full, stage), parity)
+        if self.maps[number] is None or self.streams[number].op.attrs.get("bounded"):
+            # What threads wrote is to be seen by the tensor cores.
+            self._act("fence.proxy.async.shared::cta;")
+        self._advance(ring)
+        return self.stage_at(number, stage)
+
+    def owe(self, number: int) -> None:
+        """Say that a stage is in use until products are done."""
+        self.t.set(self.owed[number], V("true", "i1"))
+
+    def give_back(self, number: int, always: bool) -> None:
+        """Give back the oldest stage in use; unless `always`, if one is owed."""
+        t, ring = self.t, self.behind[number]
+        owed = None if always else t.get(self.owed[number], "i1")
+        with t.if_(owed):
+            with t.if_(self.leads):
+                self._arrive(self._barrier(ring.empty, self._present(ring)[0]))
+            self._advance(ring)
+        t.set(self.owed[number], V("false", "i1"))
+
+    # -- maps ---------------------------------------------------------------------------------------------------------
+    def _maps(self) -> list[dict[str, Any] | None]:
+        slots: dict[Value, int] = {}
+        count = 0
+        for p in self.kernel.params:
+            slots[p] = count
+            count += 2 if p.type.dtype in dtypes.COMPLEX and not p.type.pointer else 1
+        return [self._map(s, slots) for s in self.streams]
+
+    def _map(self, stream: Stream, slots: dict[Value, int]) -> dict[str, Any] | None:
+        """How the copy engine finds rows that begin anywhere and lie a stride apart; None if it cannot."""
+        op, panel = stream.op, stream.panel
+        pointer, stride = op.operands[0], op.operands[2 + stream.outer]
+        while stride.op is not None and stride.op.name == "cast":
+            (stride,) = stride.op.operands
+        aligned = self.kernel.attrs.get("aligned", ())
+        if pointer.name not in aligned or pointer not in slots or panel.rows > 256:
+            return None
+        fixed = constant(stride)
+        if fixed is not None:
+            if fixed <= 0 or fixed * panel.size % PIECE:
+                return None
+        elif stride not in slots or stride.name not in aligned or stride.type.dtype not in ("i32", "i64"):
+            return None
+        return {
+            "dtype": pointer.type.dtype, "pointer": slots[pointer], "far": FAR,
+            "strides": [{"value": fixed} if fixed is not None else slots[stride]],
+            "box": [panel.row // panel.size, panel.rows],
+        }  # fmt: skip
+
+
+class Bringing(Codegen):
+    """Writes what the bringing warps do."""
+
+    t: Body
+
+    def __init__(self, owner: Specialised) -> None:
+        super().__init__(owner.parts.bringing, owner.target)
+        self.owner, self.t, self.allocas = owner, owner.t, owner.allocas
+        self.t.rounding = rounding(self.t, owner.target)
+        self.tiles.update({p: owner.tiles[p] for p in owner.kernel.params})
+        self.depth.update(dict.fromkeys(owner.kernel.params, 0))
+
+    def run(self) -> None:
+        owner, t = self.owner, self.t
+        self.number = t.bin("sub", owner.tid, i32(owner.threads))
+        self.rings = [owner.ring(k) for k in range(len(owner.streams))]
+        with owner.programs(self):
+            self.block(self.kernel.body)
+
+    def op(self, op: Op) -> None:
+        if op.name == "bring":
+            self._bring(op)
+        else:
+            super().op(op)
+
+    def _bring(self, op: Op) -> None:
+        t, owner = self.t, self.owner
+        number = op.attrs["stream"]
+        stream, map_, ring = owner.streams[number], owner.names[number], self.rings[number]
+        stage, parity = owner._present(ring)
+        # At first all stages are free.
+        owner._wait(owner._barrier(ring.empty, stage), t.bin("xor", parity, i32(1)))
+        to, full = owner.stage_at(number, stage), owner._barrier(ring.full, stage)
+        pointer, offset = self.integer(op.operands[0]), self.integer(op.operands[1])
+        strides = [self._wide(v) for v in op.operands[2:4]]
+        bounds = [self._wide(v) for v in op.operands[4:6]]
+        if map_ is None:
+            self._copy(stream, to, full, pointer, offset, strides, bounds)
+        else:
+            fits = t.cmp("ult", offset, i64(FAR - stream.panel.columns))
+            for d, bound in enumerate(bounds):
+                whole = t.cmp("sge", bound, i64(extents_of(stream.op.result)[d]))
+                fits = t.bin("and", fits, whole)
+            if bounds:
+                with t.if_else(fits) as turn:
+                    self._move(stream, map_, to, full, offset)
+                    next(turn)
+                    self._copy(stream, to, full, pointer, offset, strides, bounds)
+            else:
+                self._move(stream, map_, to, full, offset)
+        owner._advance(ring)
+
+    def _wide(self, value: Value) -> V:
+        v = self.integer(value)
+        return v if v.ty == "i64" else self.t.cast("sext", v, "i64")
+
+    def _move(self, stream: Stream, map_: V, to: V, full: V, offset: V) -> None:
+        """Have the copy engine move all."""
+        t, owner, panel = self.t, self.owner, stream.panel
+        with t.if_else(t.cmp("eq", self.number, i32(0))) as turn:
+            owner._expect(full, panel.nbytes)
+            column = t.cast("trunc", offset, "i32")
+            for box in range(panel.boxes):
+                place = t.bin("add", column, i32(box * panel.row // panel.size))
+                owner._bring(map_, t.bin("add", to, i32(box * panel.box)), [place, i32(0)], full)
+            next(turn)
+            owner._arrive(full)
+
+    def _copy(
+        self, stream: Stream, to: V, full: V, pointer: V, offset: V, strides: Sequence[V], bounds: Sequence[V]
+    ) -> None:
+        """Copy pieces of 16 bytes where memory allows, else element by element."""
+        t, owner, panel, size = self.t, self.owner, stream.panel, stream.panel.size
+        step = PIECE // size if assign.width(owner.stream_axes, stream.op, stream.inner) * size >= PIECE else 1
+        rows = strides[stream.outer]
+        pieces = panel.columns // step
+        shift = pieces.bit_length() - 1
+        with t.for_(i32(panel.rows * pieces), BRINGING, self.number) as k:
+            row = t.bin("lshr", k, i32(shift))
+            column = t.bin("mul", t.bin("and", k, i32(pieces - 1)), i32(step))
+            down, across = (t.cast("zext", v, "i64") for v in (row, column))
+            place = t.bin("add", t.bin("add", offset, t.bin("mul", down, rows)), across)
+            inside = None
+            if bounds:
+                within = t.cmp("slt", down, bounds[stream.outer])
+                inside = t.bin("and", within, t.cmp("slt", across, bounds[stream.inner]))
+            source = at(t, pointer, t.bin("mul", place, i64(size)))
+            target = t.bin("add", to, self._place_of(panel, row, column))
+            if step > 1:
+                self._piece(source, target, inside, bounds[stream.inner] if bounds else None, across, size, pointer)
+            else:
+                self._element(source, target, inside)
+        if step > 1:
+            owner._act("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];", full)
+        else:
+            owner._arrive(full)
+
+    def _place_of(self, panel: Panel, row: V, column: V) -> V:
+        """`Panel.place`, computed."""
+        t = self.t
+        nbytes = t.bin("mul", column, i32(panel.size))
+        box = t.bin("mul", t.bin("lshr", nbytes, i32(panel.row.bit_length() - 1)), i32(panel.box))
+        inside = t.bin("and", nbytes, i32(panel.row - 1))
+        place = t.bin("add", t.bin("add", box, inside), t.bin("mul", row, i32(panel.row)))
+        turn = t.bin("and", t.bin("lshr", place, i32(7)), i32(panel.row // PIECE - 1))
+        return t.bin("xor", place, t.bin("shl", turn, i32(4)))
+
+    def _piece(self, source: V, target: V, inside: V | None, bound: V | None, across: V, size: int, there: V) -> None:
+        """Copy what lies within bounds of a piece, and zeros; `there` is an address that is valid."""
+        t, owner = self.t, self.owner
+        nbytes = i32(PIECE)
+        if inside is not None and bound is not None:
+            left = t.bin("mul", t.bin("sub", bound, across), i64(size))
+            some = t.cast("trunc", t.call("llvm.smin.i64", "i64", [left, i64(PIECE)]), "i32")
+            nbytes = t.select(inside, some, i32(0))
+            source = t.select(inside, source, there)
+        owner._act("cp.async.cg.shared.global [$0], [$1], 16, $2;", target, source, nbytes)
+
+    def _element(self, source: V, target: V, inside: V | None) -> None:
+        t = self.t
+        (v,) = memory.load_words(t, source, "u16", 1, inside)
+        self.owner._act("st.shared.b16 [$0], $1;", target, t.cast("zext", v, "i32"))

@@ -1,0 +1,113 @@
+"""Hand-written kernels with products, built by hand, with arguments for the interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blockarray.compiler.ir import Value
+from tests.compiler.cuda.block_kernels import Blocks
+from tests.compiler.cuda.gpu_kernels import Case
+
+
+def matmul(
+    m: int = 128, n: int = 128, k: int = 128, block: tuple[int, int, int] = (64, 64, 64), warps: int = 4,
+    dtype: str = "f16", a_turned: bool = False, b_turned: bool = False, bounded: bool = True, stages: int = 3,
+    pad: int = 0, aligned: bool = True,
+) -> Case:  # fmt: skip
+    """a @ b, a program a tile; `a_turned` and `b_turned` say that the operands lie along the other direction."""
+    bm, bn, bk = block
+    made = Blocks("matmul", (-(-m // bm), -(-n // bn)), warps)
+    b = made.b
+    b.attrs["num_stages"] = stages
+    rows = {
+        "a": (k if a_turned else m, (m if a_turned else k) + pad),
+        "b": (n if b_turned else k, (k if b_turned else n) + pad),
+    }
+    x, y = (made.array(dtype, int(np.prod(rows[name])), aligned=aligned) for name in "ab")
+    out = made.array("f32", m * n)
+    lda, ldb, ldc = (made.scalar("i64", s) for s in (rows["a"][1], rows["b"][1], n))
+    sizes = [made.scalar("i64", s) for s in (m, n, k)]
+    made.begin()
+    one, zero = b.const(1), b.const(0)
+    pm, pn = made.program(0), made.program(1)
+    i0, j0 = b.op("multiply", pm, b.const(bm)), b.op("multiply", pn, b.const(bn))
+    left = [b.op("subtract", s, at) for s, at in zip(sizes, (i0, j0), strict=False)]
+    with b.for_(zero, sizes[2], b.const(bk), [made.full(0.0, (bm, bn), "f32")]) as loop:
+        (acc,) = loop.carried
+        rest = b.op("subtract", sizes[2], loop.index)
+
+        def load(
+            pointer: Value, stride: Value, turned: bool, at: tuple[Value, Value], extents: tuple[int, int], bounds
+        ):
+            strides = (one, stride) if turned else (stride, one)
+            offset = b.op("add", b.op("multiply", at[0], strides[0]), b.op("multiply", at[1], strides[1]))
+            order = (1, 0) if turned else (0, 1)
+            # As memory lies, then turned.
+            tile = b.load_view(
+                pointer, offset, [strides[d] for d in order], [extents[d] for d in order],
+                [bounds[d] for d in order] if bounded else None,
+            )  # fmt: skip
+            return b.trans(tile, (1, 0)) if turned else tile
+
+        p = load(x, lda, a_turned, (i0, loop.index), (bm, bk), (left[0], rest))
+        q = load(y, ldb, b_turned, (loop.index, j0), (bk, bn), (rest, left[1]))
+        b.yield_(b.dot(p, q, acc))
+    offset = b.op("add", b.op("multiply", i0, ldc), j0)
+    b.store_view(loop.results[0], out, offset, (ldc, one), left)
+    return made.case(1e-3, 1e-3 * k**0.5)
+
+
+def attention(n: int = 128, d: int = 64, block: tuple[int, int] = (64, 64), warps: int = 4, dtype: str = "f16") -> Case:
+    """softmax(q @ k.T) @ v in a walk over the keys."""
+    bm, bn = block
+    made = Blocks("attention", (n // bm, 2), warps)
+    b = made.b
+    q, k, v = (made.array(dtype, 2 * n * d) for _ in range(3))
+    out = made.array(dtype, 2 * n * d)
+    size = made.scalar("i64", n)
+    made.begin()
+    one, zero, ld = b.const(1), b.const(0), b.const(d)
+    head = b.op("multiply", made.program(1), b.const(n * d))
+    row = b.op("multiply", made.program(0), b.const(bm))
+    at = b.op("add", head, b.op("multiply", row, ld))
+    queries = b.load_view(q, at, (ld, one), (bm, d))
+    inits = [made.full(-np.inf, (bm,), "f32"), made.full(0.0, (bm,), "f32"), made.full(0.0, (bm, d), "f32")]
+    with b.for_(zero, size, b.const(bn), inits) as loop:
+        top, total, acc = loop.carried
+        here = b.op("add", head, b.op("multiply", loop.index, ld))
+        keys = b.load_view(k, here, (ld, one), (bn, d))
+        scores = b.dot(queries, b.trans(keys, (1, 0)), dtype="f32")
+        scores = b.op("multiply", scores, made.full(0.125, (bm, bn), "f32"))
+        new = b.op("maximum", top, b.reduce(scores, "max", (1,)))
+        weights = b.op("exp", b.op("subtract", scores, b.broadcast(new, (0,), (bm, bn))))
+        fade = b.op("exp", b.op("subtract", top, new))
+        total = b.op("add", b.op("multiply", total, fade), b.reduce(weights, "sum", (1,)))
+        acc = b.op("multiply", acc, b.broadcast(fade, (0,), (bm, d)))
+        values = b.load_view(v, here, (ld, one), (bn, d))
+        b.yield_(new, total, b.dot(b.cast(weights, dtype), values, acc))
+    _, total, acc = loop.results
+    found = b.op("divide", acc, b.broadcast(total, (0,), (bm, d)))
+    b.store_view(b.cast(found, dtype), out, at, (ld, one))
+    return made.case(1e-2, 1e-2)
+
+
+CASES = {
+    "matmul": matmul,
+    "eight warps": lambda: matmul(256, 128, 192, (128, 64, 64), 8),
+    "columns shared": lambda: matmul(64, 256, 128, (64, 128, 64), 8),
+    "many rows": lambda: matmul(256, 64, 64, (256, 64, 64), 4),
+    "wide": lambda: matmul(64, 256, 128, (64, 256, 64), 4),
+    "odd": lambda: matmul(100, 90, 70, pad=2),
+    "odd, unaligned": lambda: matmul(65, 67, 33, pad=1, aligned=False),
+    "short depth": lambda: matmul(128, 64, 96, (64, 64, 32)),
+    "narrow": lambda: matmul(64, 32, 64, (64, 32, 16)),
+    "a turned": lambda: matmul(a_turned=True),
+    "b turned": lambda: matmul(b_turned=True),
+    "both turned": lambda: matmul(a_turned=True, b_turned=True, pad=8),
+    "bf16": lambda: matmul(dtype="bf16"),
+    "without bounds": lambda: matmul(bounded=False),
+    "two stages": lambda: matmul(k=512, stages=2),
+    "attention": attention,
+    "attention, eight warps": lambda: attention(256, 64, (128, 64), 8),
+    "attention, long heads": lambda: attention(128, 128, (64, 128), 4, "bf16"),
+}
