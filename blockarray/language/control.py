@@ -36,7 +36,7 @@ class Control:
         unrolled: int
 
         def visit(self, node: ast.AST) -> Any: ...
-        def assign(self, target: ast.expr, value: Any) -> None: ...
+        def assign(self, target: ast.expr, value: Any, known: bool = False) -> None: ...
         def binary(self, op: ast.operator, left: Any, right: Any) -> Any: ...
         def unsupported(self, node: ast.AST) -> Any: ...
 
@@ -231,10 +231,7 @@ class Control:
             self.loop(node, over)
             return None
         for item in self.static_items(over):
-            if isinstance(node.target, ast.Name):
-                self.env[node.target.id] = item
-            else:
-                self.assign(node.target, item)
+            self.assign(node.target, item, known=True)
             self.unrolled += 1
             result = self.statements(node.body)
             self.unrolled -= 1

@@ -34,9 +34,10 @@ class Names:
         """What a global or captured name stands for; CompilationError if it may change between launches."""
         if name in self._cells:
             try:
-                return self._constant(name, self._cells[name].cell_contents, False)
+                held = self._cells[name].cell_contents
             except ValueError:
                 raise CompilationError(f"{name} is not defined") from None
+            return self._constant(name, held, False)
         scope = self._function.__globals__
         if name in scope:
             annotation = scope.get("__annotations__", {}).get(name)

@@ -220,7 +220,7 @@ class Visitor(Control):
             return
         first, *rest = generators
         for item in self.static_items(self.visit(first.iter)):
-            self.assign(first.target, item)
+            self.assign(first.target, item, known=True)
             if all(self.known(self.visit(test), "the condition of a comprehension") for test in first.ifs):
                 self._comprehend(rest, add)
 
@@ -356,12 +356,13 @@ class Visitor(Control):
         raise CompilationError(f"{name} is no function of kernels: decorate it with blockarray.jit")
 
     # -- assignments ----------------------------------------------------------------------------------------------
-    def assign(self, target: ast.expr, value: Any) -> None:
+    def assign(self, target: ast.expr, value: Any, known: bool = False) -> None:
+        """Bind names; what a loop of the compiler runs over stays `known`."""
         match target:
             case ast.Name(id=name):
                 if name in self.constants and has_tensor(value):
                     raise CompilationError(f"{name} is a constexpr, and cannot become {spell(value)}")
-                self.env[name] = value if name in self.constants else decayed(value)
+                self.env[name] = value if known or name in self.constants else decayed(value)
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
                 if any(isinstance(t, ast.Starred) for t in targets):
                     raise CompilationError("starred assignment targets are not supported")
@@ -372,7 +373,7 @@ class Visitor(Control):
                 if len(value) < len(targets):
                     raise CompilationError(f"not enough values to unpack (expected {len(targets)}, got {len(value)})")
                 for t, item in zip(targets, value):
-                    self.assign(t, item)
+                    self.assign(t, item, known)
             case ast.Subscript():
                 raise CompilationError("elements of blocks and tuples cannot be assigned to; use tl.store or tl.where")
             case _:

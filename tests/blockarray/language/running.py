@@ -52,11 +52,11 @@ def kind_of(value: Any) -> Kind | None:
     return None
 
 
-def compiled(fn: Any, constants: dict[str, Any] | None = None, debug: bool = False, **arguments: Any) -> Kernel:
+def compiled(fn: Any, debug: Any = False, **arguments: Any) -> Kernel:
     """The kernel for these arguments: arrays, and scalars of NumPy; whatever else is a constant."""
     kinds = {name: kind_of(value) for name, value in arguments.items()}
     given = [Argument(name, kind) for name, kind in kinds.items() if kind is not None]
-    others = {name: value for name, value in arguments.items() if kinds[name] is None} | (constants or {})
+    others = {name: value for name, value in arguments.items() if kinds[name] is None}
     kernel = build(fn, given, others, debug=debug)
     verify(kernel)
     assert printer.text(parse(printer.text(kernel))) == printer.text(kernel)
@@ -67,7 +67,7 @@ def text(fn: Any, **arguments: Any) -> str:
     return printer.text(compiled(fn, **arguments))
 
 
-def run_compiled(fn: Any, grid: tuple[int, ...] = (1,), debug: bool = False, **arguments: Any) -> list[str]:
+def run_compiled(fn: Any, grid: Any = (1,), debug: Any = False, **arguments: Any) -> list[str]:
     """Run the block IR; what its checks say."""
     kernel = compiled(fn, debug=debug, **arguments)
     slots: list[Any] = []
@@ -84,11 +84,12 @@ def run_compiled(fn: Any, grid: tuple[int, ...] = (1,), debug: bool = False, **a
     return interpreter.run(kernel, slots)
 
 
-def launch(fn: Any, grid: tuple[int, ...] = (1,), rtol: float = 0, **arguments: Any) -> None:
+def launch(fn: Any, grid: Any = (1,), rtol: Any = 0, **arguments: Any) -> None:
     """Run both ways, which must agree."""
     twins = {name: _twin(value) for name, value in arguments.items()}
     run_compiled(fn, grid, **arguments)
-    interpret.run(fn, (*grid, 1, 1)[:3], twins)
+    x, y, z, *_ = (*grid, 1, 1)
+    interpret.run(fn, (x, y, z), twins)
     for name, value in arguments.items():
         if isinstance(value, (np.ndarray, Described)):
             got, other = (v.base if isinstance(v, Described) else v for v in (value, twins[name]))

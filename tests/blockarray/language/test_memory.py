@@ -119,7 +119,7 @@ def test_pointers_from_memory():
 def block_pointers(x_ptr, o_ptr, M, N, stride, BM: tl.constexpr, BN: tl.constexpr):
     x = tl.make_block_ptr(x_ptr, (M, N), (stride, 1), (tl.program_id(0) * BM, 0), (BM, BN), (1, 0))
     o = tl.make_block_ptr(o_ptr, (M, N), (N, 1), (tl.program_id(0) * BM, 0), (BM, BN), order=(1, 0))
-    for _ in range(0, tl.cdiv(N, BN)):
+    for _ in range(tl.cdiv(N, BN)):
         value = tl.load(x, boundary_check=(0, 1), padding_option="zero")
         tl.store(o, value * 2, boundary_check=(0, 1))
         x = tl.advance(x, (0, BN))
@@ -130,7 +130,7 @@ def test_block_pointers():
     x = np.arange(7 * 40, dtype="f4").reshape(7, 40)
     view = x[:, :21]
     o = np.zeros((7, 21), "f4")
-    args = dict(x_ptr=view, o_ptr=o, M=np.int32(7), N=np.int32(21), stride=np.int32(40), BM=4, BN=8)
+    args = {"x_ptr": view, "o_ptr": o, "M": np.int32(7), "N": np.int32(21), "stride": np.int32(40), "BM": 4, "BN": 8}
     launch(block_pointers, (2,), **args)
     np.testing.assert_array_equal(o, 2 * view)
     assert {"load_view", "store_view"} < {op.name for op in compiled(block_pointers, **args).walk()}
@@ -147,7 +147,7 @@ def backwards(x_ptr, o_ptr, N, B: tl.constexpr):
 
 def test_what_may_begin_before_the_array_is_masked():
     x, o = np.arange(1, 11, dtype="f4"), np.zeros(4, "f4")
-    args = dict(x_ptr=x, o_ptr=o, N=np.int32(10), B=4)
+    args = {"x_ptr": x, "o_ptr": o, "N": np.int32(10), "B": 4}
     launch(backwards, **args)
     padded = np.concatenate([np.zeros(4), x, np.zeros(10)])
     np.testing.assert_array_equal(o, sum(padded[4 + s : 8 + s] for s in (8, 4, 0, -4)))
@@ -180,7 +180,7 @@ def described(x, o, N, B: tl.constexpr):
 def test_descriptors():
     x = np.arange(3 * 20, dtype="f4").reshape(3, 20)
     o = np.zeros((3, 20), "f4")
-    args = dict(x=Described(x, [1, 8]), o=Described(o, [1, 8]), N=np.int32(20), B=8)
+    args = {"x": Described(x, [1, 8]), "o": Described(o, [1, 8]), "N": np.int32(20), "B": 8}
     launch(described, (3,), **args)
     np.testing.assert_array_equal(o, x + np.arange(3)[:, None])
     found = text(described, **args)
