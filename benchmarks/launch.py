@@ -11,12 +11,14 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import blockarray as ba
 import blockarray.language as tl
+from blockarray.runtime import threads
 
 BURST, ROUNDS = 100, 30
 
@@ -75,23 +77,20 @@ def main() -> None:
         print(f"{name}:")
         for kind, (make, wait) in kinds().items():
             arrays = [make() for _ in range(count)]
-            call = lambda k=kernel, a=arrays: k[(1,)](*a, *numbers, **constants)
+            call = partial(kernel[(1,)], *arrays, *numbers, **constants)
             spent = microseconds(call, wait)
             compiled = call()
-            bare = microseconds(lambda c=compiled, a=arrays: bare_launch(c, a, numbers), wait) if on_cpu else 0.0
+            bare = microseconds(bare_launch(compiled), wait) if on_cpu else 0.0
             print(f"  {kind:8} {spent - bare:6.2f} us" + (f"  (and {bare:.2f} us of the kernel)" if on_cpu else ""))
         if not on_cpu and importlib.util.find_spec("triton"):
             print(f"  {'Triton':8} {triton(kernel, count, numbers, constants):6.2f} us")
 
 
-def bare_launch(compiled: Any, arrays: list[Any], numbers: tuple[Any, ...]) -> None:
-    """The kernel without what a launch does in Python."""
-    if not hasattr(compiled, "ready"):
-        from blockarray.runtime import threads
-
-        free = compiled._launch._free[-1]
-        compiled.ready = lambda: threads.launch(compiled.code.address, free[1], 1, compiled.code.scratch(free[1]))
-    compiled.ready()
+def bare_launch(compiled: Any) -> Callable[[], None]:
+    """The last launch of a kernel on the CPU, without what it does in Python."""
+    _, address = compiled._launch._free[-1]
+    scratch = compiled.code.scratch(address)
+    return lambda: threads.launch(compiled.code.address, address, 1, scratch)
 
 
 def triton(kernel: Any, count: int, numbers: tuple[Any, ...], constants: dict[str, Any]) -> float:
@@ -99,15 +98,14 @@ def triton(kernel: Any, count: int, numbers: tuple[Any, ...], constants: dict[st
     import triton as peer
     import triton.language
 
-    space = {"tl": triton.language, "__name__": __name__}
-    kernel.fn.__globals__["tl"] = triton.language
+    names, ours = kernel.fn.__globals__, tl
+    names["tl"] = triton.language
     try:
         theirs = peer.jit(kernel.fn)
         arrays = [torch.ones(128, device="cuda") for _ in range(count)]
         return microseconds(lambda: theirs[(1,)](*arrays, *numbers, **constants), torch.cuda.synchronize)
     finally:
-        kernel.fn.__globals__["tl"] = tl
-        del space
+        names["tl"] = ours
 
 
 if __name__ == "__main__":

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 else:
     #: What belongs to kernels written by hand, which is loaded when it is first asked for.
     _LATE = {
-        **dict.fromkeys(("jit", "kernel", "JITFunction", "reinterpret", "cdiv", "next_power_of_2"), "function"),
+        **dict.fromkeys(("jit", "kernel", "JITFunction", "cdiv", "next_power_of_2"), "function"),
         **dict.fromkeys(("autotune", "Config", "heuristics"), "autotuner"),
-        "TensorDescriptor": "descriptor", "custom_op": "operation",
+        "TensorDescriptor": "descriptor", "custom_op": "operation", "reinterpret": "arguments",
     }  # fmt: skip
 
     def __getattr__(name):

@@ -69,6 +69,8 @@ _BYTE = np.dtype(np.uint8)
 
 def forget(buffer: Any) -> None:
     """Note that a buffer's elements may change."""
+    if buffer.__weakref__ is None:  # no table has it
+        return
     _mirrors.pop(buffer, None)
     _known.discard(buffer)
 

@@ -15,10 +15,10 @@ from ..compiler import dtypes
 from ..runtime.cuda import driver
 from ..runtime.device import CPU
 from . import memory
+from .memory import HOST
 
 #: A pointer: the type of its elements, as its library has it; the GPU's number, or HOST; the address.
 Pointer = tuple[Any, int, int]
-HOST = -1
 
 
 class Library(NamedTuple):

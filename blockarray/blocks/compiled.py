@@ -63,6 +63,8 @@ class Compiled:
         stored = written(kernel)
         self.written = frozenset(k for k, name in enumerate(names) if name in stored)
         self.checked = "errors" in names
+        #: Whether it was queued on its device's own stream.
+        self.queued = False
         self.code = _code(self.key, kernel, device, function.__name__)
         kinds = ["pointer" if p.type.pointer else p.type.dtype for p in kernel.params]
         if isinstance(device, CudaDevice):

@@ -93,6 +93,8 @@ class JITFunction:
         Those for whose multiples of 16 none is.
     debug : bool, optional
         Whether `device_assert` has an effect.
+    version, repr, launch_metadata
+        Ignored: Triton's profiler and its cache ask for them.
 
     Attributes
     ----------
@@ -115,6 +117,9 @@ class JITFunction:
         do_not_specialize: Iterable[str | int] = (),
         do_not_specialize_on_alignment: Iterable[str | int] = (),
         debug: bool | None = None,
+        version: Any = None,
+        repr: Any = None,
+        launch_metadata: Any = None,
     ) -> None:
         if isinstance(fn, JITFunction):
             fn = fn.fn
@@ -239,8 +244,8 @@ class JITFunction:
     def _launch(self, grid: Any, form: Form, given: tuple[Any, ...], seen: Seen | None) -> Compiled:
         """Launch with bound arguments.
 
-        With `seen` nobody flushes meanwhile.  Without it there are only numbers, and arrays that need no care: what most
-        launches have is spelled out.
+        With `seen` nobody flushes meanwhile.  Without it there are only numbers, and arrays that need no care, as in
+        most launches.
         """
         key: list[Any] = [form]
         values: list[Any] = []
@@ -260,9 +265,8 @@ class JITFunction:
                 if x == 1 and role >= ONES:
                     key.append(_ONE)
                 else:
-                    key.append(
-                        _I32 + ((x >= 0) << 1) + (role == SPECIALIZED and not x & 15) if role > GENERAL else _I32
-                    )
+                    facts = ((x >= 0) << 1) + (role == SPECIALIZED and not x & 15)
+                    key.append(_I32 + facts if role > GENERAL else _I32)
                     values.append(x)
             elif kind is float:
                 key.append(_REAL)
@@ -274,8 +278,8 @@ class JITFunction:
                 with flush.lock:
                     return self._launch(grid, form, given, Seen())
             elif kind is Array and (plain := memory.plain(x)) is not None:
-                dtype, device, address = plain
-                key += dtype, device, address & 15 and role == SPECIALIZED
+                dtype, where, address = plain
+                key += dtype, where, address & 15 and role == SPECIALIZED
                 seen.arrays.append((len(values), x))
                 values.append(address)
             else:
@@ -326,6 +330,9 @@ class JITFunction:
         if not isinstance(device, CudaDevice):
             found.run(values, programs)
             return
+        if not seen.foreign and seen.on_torch < 0:
+            self._run_in_order(found, values, programs, (), seen)
+            return
         current = {of.stream(device.index) for _, of, _ in seen.foreign if of.stream is not None}
         if seen.on_torch >= 0:
             current.add(_torch_stream(seen.on_torch))
@@ -335,7 +342,7 @@ class JITFunction:
             self._run_in_order(found, values, programs, current, seen)
 
     def _run_in_order(
-        self, found: Compiled, values: list[Any], programs: int, foreign: set[int], seen: Seen | None = None
+        self, found: Compiled, values: list[Any], programs: int, foreign: Iterable[int], seen: Seen | None = None
     ) -> None:
         """Run on the device's stream: after what other streams hold now, and before what they will."""
         device = found.device
@@ -345,11 +352,13 @@ class JITFunction:
         check = found.run(values, programs)
         for stream in foreign:
             streams.signal(device, stream)
-        checks.used[device] = None
-        buffers = [(place, memory.locate(a)[0]) for place, a in seen.arrays] if seen else []
-        changed = [buffer for place, buffer in buffers if place in found.written]
+        if not found.queued:
+            found.queued = True
+            checks.used[device] = None
+        arrays = seen.arrays if seen else []
+        changed = [memory.buffer(a) for place, a in arrays if place in found.written]
         if check is not None or checks.suspects:
-            checks.spread(check, [buffer for _, buffer in buffers], changed)
+            checks.spread(check, [memory.buffer(a) for _, a in arrays], changed)
         for buffer in changed:
             cuda.forget(buffer)
 
@@ -585,8 +594,7 @@ def _see(x: Any, role: int, key: list[Any], values: list[Any], seen: Seen) -> No
         values += *x.shape, *x.strides[:-1]
     elif (of := library(x)) is not None:
         dtype, index, address = of.read(x)
-        # Arrays of this library are known by their devices, as the short way has it.
-        key += dtype, x.device if type(x) is Array else index, address & 15 and role == SPECIALIZED
+        key += dtype, index, address & 15 and role == SPECIALIZED
         base = x.base if isinstance(x, Reinterpreted) else x
         if type(base) is Array:
             seen.arrays.append((len(values), base))

@@ -13,6 +13,10 @@ from .. import export, flush
 from ..array import Array
 from ..compiler.expr import BUFFER, SCALAR, VIEW, Expr, contiguous_strides
 from ..operands import from_numpy
+from ..runtime.device import CPU
+
+#: The CPU, among the numbers of GPUs.
+HOST = -1
 
 
 def settle(arrays: Iterable[Array]) -> None:
@@ -41,8 +45,8 @@ def locate(a: Array) -> tuple[Any, int]:
     return buffer, offset * e.dtype.itemsize
 
 
-def plain(a: Array) -> tuple[Any, Any, int] | None:
-    """Dtype, device and address of a computed array whose memory lies as `a.strides` says; else None."""
+def plain(a: Array) -> tuple[Any, int, int] | None:
+    """Dtype, GPU's number or HOST, and address of a computed array whose memory lies as `a.strides` says; else None."""
     e = a._expr
     start = 0
     if e is None:
@@ -52,8 +56,14 @@ def plain(a: Array) -> tuple[Any, Any, int] | None:
     buffer, offset, strides = e.attrs
     if strides != contiguous_strides(e.shape):
         return None
-    dtype = e.dtype
-    return dtype, e.device, buffer.address + (offset + start) * dtype.itemsize
+    dtype, device = e.dtype, e.device
+    return dtype, HOST if device is CPU else device.index, buffer.address + (offset + start) * dtype.itemsize
+
+
+def buffer(a: Array) -> Any:
+    """The buffer behind a computed array."""
+    e = a._expr
+    return (a._shared.expr if e is None else e).attrs[0]
 
 
 def own(a: Array) -> bool:
