@@ -1,6 +1,8 @@
-# pyright: basic, reportUndefinedVariable=false, reportAttributeAccessIssue=false, reportPossiblyUnbound=false
-# pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
-# ruff: noqa: F821, F841, B018
+# ruff: noqa
+# fmt: off
+# pyright: reportUndefinedVariable=false, reportAttributeAccessIssue=false, reportUnboundVariable=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+# pyright: reportOperatorIssue=false, reportUnusedExpression=false, reportAssignmentType=false
 """What is wrong is said, at the author's line."""
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ def inner(x):
 def test_the_calls_that_led_there_are_shown():
     def kernel(n):
         m = n * 2
-        tl.static_print(inner(m))
+        tl.static_print(
+            inner(m)
+        )
 
     error = error_of(kernel, "n")
     first, second = error.positions
@@ -246,7 +250,7 @@ def with_try(n):
 
 
 def with_import(n):
-    pass
+    import math
 
 
 def with_function(n):
