@@ -56,18 +56,32 @@ ALIGNED = 16
 GPU_WIDE = 128
 #: Features up to which programs of a GPU have more rows, if there are so many programs.
 GPU_SMALL, GPU_MANY = 64, 1024
+#: Programs of a GPU, at most, that share the keys of some rows; what one costs more, in blocks of keys.
+GPU_PARTS, GPU_BEGINNING = 32, 4
 #: What the lowering knows of values, by the names of its attributes.
 _SCOPED = ("values", "coefficients", "position", "start", "wrapped", "terms")
 
 
-def gpu_block(programs: int, features: int, columns: int, masked: bool) -> tuple[int, int]:
+def gpu_block(queries: int, programs: int, features: int, columns: int, masked: bool) -> tuple[int, int]:
     """Rows of a program on a GPU, and keys that it takes at a time.
 
     Small heads leave registers for more rows, which pays where there are enough programs and all take all keys.
     """
     wide = max(features, columns)
     more = wide <= GPU_SMALL and programs >= GPU_MANY and not masked
-    return GPU_ROWS * 3 // 2 if more else GPU_ROWS, GPU_KEYS // 2 if wide > GPU_WIDE else GPU_KEYS
+    rows = GPU_ROWS // 2 if queries <= GPU_ROWS // 2 else GPU_ROWS * 3 // 2 if more else GPU_ROWS
+    return rows, GPU_KEYS // 2 if wide > GPU_WIDE else GPU_KEYS
+
+
+def gpu_parts(programs: int, blocks: int, processors: int) -> int:
+    """Into how many parts, of which each is a program, to divide so many blocks of keys."""
+    if programs >= processors:
+        return 1
+
+    def cost(parts: int) -> int:
+        return -(-programs * parts // processors) * (-(-blocks // parts) + GPU_BEGINNING)
+
+    return min((p for k in range(6) for p in (1 << k, 3 << k) if p <= min(GPU_PARTS, blocks)), key=cost)
 
 
 def lower_online(
@@ -99,7 +113,7 @@ class _Online(Lowering):
         self._emit()
         self._finish_args()
         kernel = self.b.finish()
-        kernel.attrs["schedule"] = "online"
+        kernel.attrs.update(self.attrs, schedule="online")
         self._annotate(kernel)
         return Lowered(kernel, self.args, self.programs, False, tuple(self.messages), self.tuned)
 
@@ -156,20 +170,28 @@ class _Online(Lowering):
 
     def _choose_tiles(self) -> None:
         rows, block = CPU_ROWS, min(CPU_KEYS, bucket(self.keys.size))
+        heads = prod(a.size for a in self.parallel - {self.rows, self.columns})
         if self.gpu:
-            programs = prod(a.size for a in self.parallel - {self.rows, self.columns}) * -(-self.rows.size // GPU_ROWS)
-            rows, block = gpu_block(programs, self.features.size, self.columns.size, bool(self._masks()))
+            programs = heads * -(-self.rows.size // GPU_ROWS)
+            masked = bool(self._masks())
+            rows, block = gpu_block(self.rows.size, programs, self.features.size, self.columns.size, masked)
         usual = {"rows": rows, "keys": block}
         axes = self.rows, self.features, self.keys, self.columns, *(self.parallel - {self.rows, self.columns})
         found = alternatives.online(self.group, axes, usual, self.policy.target, self.policy.choices)
         self.block, self.tuned = found["keys"], found is not usual
         self.tile = {self.rows: found["rows"], self.features: None, self.columns: None}
+        programs = heads * -(-self.rows.size // found["rows"])
+        self.parts = gpu_parts(programs, -(-self.keys.size // self.block), self.policy.processors) if self.gpu else 1
         stride = lambda axis: max(abs(f.terms.get(axis, 0)) for f in self.forms.values())
         batch = [a for a in self.axes if a in self.parallel and a not in self.tile]
         self.grid = sorted(batch, key=stride, reverse=True)
 
     def _declare(self) -> None:
         super()._declare()
+        if self.parts > 1:
+            # Programs that differ along it alone share the keys.
+            self.attrs["split"] = self.b.grid_axis(self._int(f"s{len(self.args)}", self.parts))
+            self.programs *= self.parts
         self.length = self._size(self.keys)
         # The keys' extent is no dim but a number: that of a block.
         self.names[self.keys] = self.block

@@ -541,7 +541,7 @@ def _check(online: Online, policy: Policy) -> None:
         raise Refused("the kernel would be too large")
     if base(product.inputs[1 - online.side]) in online.inside:
         raise Refused("the values are made of the scores, too")
-    if product.shape[-2 if online.side == 0 else -1] == 1:
+    if policy.target == "cpu" and product.shape[-2 if online.side == 0 else -1] == 1:
         raise Refused("one query needs no product")
     if 0 in product.shape or 0 in scores.shape or 0 in (product.inputs[0].shape[-1], scores.inputs[0].shape[-1]):
         raise Refused("no elements")

@@ -10,6 +10,7 @@ from .. import ir
 from . import blocks, codegen, gemm, online
 from . import ptx as back_end
 from .codegen import Code
+from .divided import Divided
 from .libdevice import set_cache
 from .shifted import Shifted
 from .target import SYMBOL, Target, make_target
@@ -26,7 +27,7 @@ def generate(kernel: ir.Kernel, target: Target) -> Code:
     if kernel.attrs.get("schedule") == "gemm" and any(op.name in ("dot", "reduce") for op in kernel.body.ops):
         return gemm.generate(kernel, target)
     if kernel.attrs.get("schedule") == "online":
-        return online.Online(kernel, target).generate()
+        return (Divided if "split" in kernel.attrs else online.Online)(kernel, target).generate()
     if Shifted.suits(kernel, target):
         return Shifted(kernel, target).generate()
     return codegen.generate(kernel, target)

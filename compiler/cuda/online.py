@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf
+from math import inf, nan
 from typing import NoReturn
 
 from .. import ir
@@ -218,11 +218,13 @@ class Online(Softmax, Specialised):
             self._registers("inc", many)
             self._compute()
         t.line("ret void")
-        shared = "@shared = external addrspace(3) global [0 x i8], align 1024"
-        ticket = "@ticket = internal addrspace(1) global i32 0, align 4"
-        text = self._module(self.names, f'"nvvm.reqntid"="{self.threads}"', shared, ticket)
+        text = self._module(self.names, f'"nvvm.reqntid"="{self.threads}"', *self._variables())
         found = tuple(m.described(kernel) for m in maps)
         return Generated(text, self.threads, self.shared, maps=found, resident=1, waits=True)
+
+    def _variables(self) -> list[str]:
+        shared = "@shared = external addrspace(3) global [0 x i8], align 1024"
+        return [shared, "@ticket = internal addrspace(1) global i32 0, align 4"]
 
     def _begin(self) -> None:
         """Make the barriers, and count the programs."""
@@ -419,8 +421,9 @@ class Online(Softmax, Specialised):
         for _ in self._told():
             for cell in (*self.sums, *self.total):
                 t.set(cell, t.const(0.0, "float"))
-            for cell in self.top:
-                t.set(cell, t.const(-inf, "float"))
+            for top, less in zip(self.top, self.less, strict=True):
+                t.set(top, t.const(-inf, "float"))
+                t.set(less, t.const(nan, "float"))
             slot, parity = self._present(slots)
             self._wait(self._barrier(self.asked, slot), parity)
             self.queries = t.bin("add", self.base, t.bin("mul", slot, i32(self.asked_bytes)))

@@ -151,7 +151,7 @@ class Softmax:
         """The weights of a block of keys, and the running maximum and sum with it."""
         t, by, zero = self.t, self.power, self.t.const(0.0, "float")
         weights = list(scores)
-        fuses = bool(self.forms) and self.lazy
+        fuses = self._fuses
         for row in range(2):
             mine = _of(row, scores)
             top = self._joined([scores[k] for k in mine], self._larger)
@@ -163,8 +163,7 @@ class Softmax:
                 if self.lazy:
                     grown = t.bin("fmul", t.bin("fsub", top, before), by)
                     top = t.select(t.cmp("ole", grown, t.const(SLACK, "float")), before, top)
-            none = t.cmp("oeq", top, t.const(-inf, "float"))
-            shift = t.select(none, zero, top)
+            shift = self._pivot(top)
             lowered, less = shift, zero
             if fuses:
                 less = t.fneg(t.bin("fmul", shift, by))
@@ -179,11 +178,7 @@ class Softmax:
                 known = t.bin("and", small, t.cmp("ogt", top, t.const(-inf, "float")))
                 less = t.select(known, less, t.const(nan, "float"))
             if not first:
-                fade = self._power(t.bin("fmul", t.bin("fsub", before, shift), by))
-                if fuses:
-                    # As what is added to scores was rounded, before and now.
-                    moved = self._power(t.bin("fsub", less, t.get(self.less[row], "float")))
-                    fade = t.select(t.cmp("ord", moved, moved), moved, fade)
+                fade = self._faded(before, t.get(self.less[row], "float"), shift, less)
                 t.set(self.fade[row], fade)
                 total = t.fma(t.get(self.total[row], "float"), fade, total)
             t.set(self.total[row], total)
@@ -191,6 +186,27 @@ class Softmax:
             if fuses:
                 t.set(self.less[row], less)
         return weights
+
+    @property
+    def _fuses(self) -> bool:
+        """Whether exponents are fused products, up to `FUSED`."""
+        return bool(self.forms) and self.lazy
+
+    def _pivot(self, top: V) -> V:
+        """What scores are lowered by: their maximum, if there is one."""
+        return self.t.select(
+            self.t.cmp("oeq", top, self.t.const(-inf, "float")), self.t.const(0.0, "float"), top
+        )  # fmt: skip
+
+    def _faded(self, top: V, less: V, shift: V, now: V) -> V:
+        """What sums by a maximum are scaled by where scores are lowered by another one; `now` is then added to them."""
+        t = self.t
+        fade = self._power(t.bin("fmul", t.bin("fsub", top, shift), self.power))
+        if not self._fuses:
+            return fade
+        # As what is added to scores was rounded, before and now.
+        moved = self._power(t.bin("fsub", now, less))
+        return t.select(t.cmp("ord", moved, moved), moved, fade)
 
     def _power(self, x: V) -> V:
         """2**x."""

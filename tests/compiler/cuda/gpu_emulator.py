@@ -150,8 +150,8 @@ class Memory:
 
     def declare(self, code: Code) -> None:
         """Put the variables of a module, which begin as 0."""
-        for name in re.findall(r"(@\w+) = internal addrspace\(1\)", code.text):
-            variable = np.zeros(1, np.int32)
+        for name, count in re.findall(r"(@\w+) = internal addrspace\(1\) global (?:\[(\d+) x )?i32", code.text):
+            variable = np.zeros(int(count or 1), np.int32)
             self.variables.append(variable)
             self.names[name] = self.put(variable)
 
@@ -739,10 +739,12 @@ def run(code: Code, kernel: Kernel, args: list[Any]) -> None:
     for axis in kernel.grid:
         programs *= -(-int(sizes[axis.size]) // axis.block)
     memory = Memory()
-    aligned = ("errors", *kernel.attrs.get("aligned", ()))
+    aligned = ("errors", "workspace", *kernel.attrs.get("aligned", ()))
     words = []
     for p, arg in zip(kernel.params, args, strict=True):
         if p.type.pointer:
+            if p.name == "workspace":
+                arg = np.zeros(max(arg.nbytes, code.workspace[0] + code.workspace[1] * programs), np.int8)
             words.append(memory.put(arg, 0 if p.name in aligned else arg.itemsize))
         else:
             words += scalar(p.type.dtype, arg)

@@ -107,14 +107,38 @@ def test_huge_scores(size: float, factor: float, known: bool) -> None:
     check(padded_on_the_left(factor, known), *huge_scores(size, factor))
 
 
-@pytest.mark.parametrize("keys", [77, 200])
+@pytest.mark.parametrize("keys", [77, 200, 1000])
 @pytest.mark.parametrize("name", ["plain", "causal_at_the_end", "late_division"])
 def test_one_query(name: str, keys: int) -> None:
-    check(SPELLINGS[name], *tensors((2,), 1, keys, 32, 32, BF16), execute=emulate_any)
+    check(SPELLINGS[name], *tensors((2,), 1, keys, 32, 32, BF16))
+
+
+@pytest.mark.parametrize("name", [name for name in SPELLINGS if name not in NOT_ON_GPUS])
+def test_programs_that_share_keys(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lower_online, "gpu_parts", lambda *_: 3)
+    check(SPELLINGS[name], *tensors((2,), 70, 400, 32, 32, BF16))
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("size", "factor"), [(1.0, 0.3), *HUGE])
+def test_programs_that_share_huge_scores(
+    size: float, factor: float, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lower_online, "gpu_parts", lambda *_: 2)
+    check(padded_on_the_left(factor, known), *huge_scores(size, factor))
+
+
+def test_parts_of_keys() -> None:
+    parts = lambda *sizes: lower_online.gpu_parts(*sizes, 132)
+    assert parts(132, 64) == parts(1, 1) == parts(66, 2) == 1
+    assert parts(66, 64) == 2
+    assert parts(1, 1024) == 32
 
 
 def test_many_rows_of_small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lower_online.gpu_block(1024, 64, 64, False) == (192, 128)
-    assert lower_online.gpu_block(1024, 64, 64, True) == lower_online.gpu_block(100, 64, 32, False) == (128, 128)
+    assert lower_online.gpu_block(256, 1024, 64, 64, False) == (192, 128)
+    assert (
+        lower_online.gpu_block(256, 1024, 64, 64, True) == lower_online.gpu_block(256, 100, 64, 32, False) == (128, 128)
+    )
     monkeypatch.setattr(lower_online, "GPU_MANY", 1)
     check(SPELLINGS["plain"], *tensors((2,), 200, 144, 32, 32, BF16))
