@@ -76,11 +76,12 @@ def test_layouts(function: Attention) -> None:
     check(function, *[rng.standard_normal((1, n, 2, d)).astype(BF16) for n, d in ((70, 32), (90, 32), (90, 48))])
 
 
-def test_grouped_heads() -> None:
+@pytest.mark.parametrize(("name", "queries", "keys"), [("causal", 70, 90), ("causal_at_the_end", 1, 300)])
+def test_grouped_heads(name: str, queries: int, keys: int) -> None:
     def attention(xp, q, k, v):
-        return SPELLINGS["causal"](xp, q, xp.repeat(k, 3, axis=1), xp.repeat(v, 3, axis=1))
+        return SPELLINGS[name](xp, q, xp.repeat(k, 3, axis=1), xp.repeat(v, 3, axis=1))
 
-    check(attention, tensors((1, 6), 70, 1, 32, 1, BF16)[0], *tensors((1, 2), 1, 90, 32, 32, BF16)[1:])
+    check(attention, tensors((1, 6), queries, 1, 32, 1, BF16)[0], *tensors((1, 2), 1, keys, 32, 32, BF16)[1:])
 
 
 @pytest.mark.parametrize("shape", [(70, 90), (1, 90), (70, 1), (2, 1, 90)])
