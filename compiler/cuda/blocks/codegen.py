@@ -53,6 +53,8 @@ def generate(kernel: Kernel, target: Target) -> Code:
 
 
 class Codegen:
+    #: What a program does about those of kernels that are queued before and after its own.
+    WAITS = ("launch_dependents", "wait")
     #: Bytes of shared memory for exchanges without a barrier between.
     EXCHANGES = 16 << 10
 
@@ -89,9 +91,9 @@ class Codegen:
     def generate(self) -> Code:
         t = self.t
         signature = self._parameters()
-        waits = self.target.sm >= 90
+        waits = self.target.sm >= 90 and bool(self.WAITS)
         if waits:
-            for what in ("launch_dependents", "wait"):
+            for what in self.WAITS:
                 t.line(f'call void asm sideeffect "griddepcontrol.{what};", "~{{memory}}"() convergent nounwind')
         self.thread = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
         linear = t.call("llvm.nvvm.read.ptx.sreg.ctaid.x", "i32", [], "nounwind memory(none)")
