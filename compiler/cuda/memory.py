@@ -76,13 +76,16 @@ def load(t: Text, ptr: V, dtype: str, n: int, mask: V | None = None, beyond: int
 
 
 def load_words(
-    t: Text, ptr: V, dtype: str, n: int, mask: V | None = None, beyond: int = 0, hint: str = ""
+    t: Text, ptr: V, dtype: str, n: int, mask: V | None = None, beyond: int = 0, hint: str = "", fill: bytes = b""
 ) -> list[V]:
-    """What `load` loads, as words of memory.  A `hint` is a modifier of the instruction, such as ".cg"."""
+    """What `load` loads, as words of memory.
+
+    A `hint` is a modifier of the instruction, such as ".cg"; `fill` is an element that is there where the mask is not.
+    """
     kind, count = word(dtype, n * dtypes.SIZE[dtype])
     if mask is None and not hint:
         return _load_words(t, at(t, ptr, beyond), kind, count)
-    return _load_masked(t, ptr, kind, count, mask or TRUE, beyond, hint)
+    return _load_masked(t, ptr, kind, count, mask or TRUE, beyond, hint, fill)
 
 
 def store(
@@ -141,13 +144,15 @@ def _after(nbytes: int) -> str:
     return f"+{nbytes}" if nbytes else ""
 
 
-def _load_masked(t: Text, ptr: V, word: str, count: int, mask: V, beyond: int, hint: str) -> list[V]:
+def _load_masked(t: Text, ptr: V, word: str, count: int, mask: V, beyond: int, hint: str, fill: bytes) -> list[V]:
     # There are no registers of 8 bits.
     held = "i16" if word == "i8" else word
     letter, width = {"i16": ("h", 16), "i32": ("r", 32), "i64": ("l", 64)}[held]
-    zeros = " ".join(f"mov.b{width} ${k}, 0;" for k in range(count))
+    nbytes = int(word[1:]) // 8
+    other = int.from_bytes((fill * nbytes)[:nbytes], "little")
+    fills = " ".join(f"mov.b{width} ${k}, {other:#x};" for k in range(count))
     space = _SPACES[ptr.ty] + hint
-    text = f"{zeros} @${count + 1} ld.{space}.{_access(word, count)} {_operands(0, count)}, [${count}{_after(beyond)}];"
+    text = f"{fills} @${count + 1} ld.{space}.{_access(word, count)} {_operands(0, count)}, [${count}{_after(beyond)}];"
     constraints = ",".join([f"=&{letter}"] * count + ["l", "b"])
     ty = held if count == 1 else "{" + ", ".join([held] * count) + "}"
     found = t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({ptr}, {mask})', ty)

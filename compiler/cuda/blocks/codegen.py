@@ -316,9 +316,8 @@ class Codegen:
         def make() -> V:
             first, bound = (parts(v)[0] for v in (self.register(x, wanted, 0), self.scalar(scalar)))
             room = t.bin("sub", t.cast("sext", bound, "i64"), t.cast("sext", first, "i64"))
-            most, least = i64((1 << 31) - 1), i64(-(1 << 31))
-            room = t.call("llvm.smax.i64", "i64", [t.call("llvm.smin.i64", "i64", [room, most]), least])
-            return t.cast("trunc", room, "i32")
+            # Said so that LLVM does not see through it and compare 64 bits again.
+            return t.op(f'call i32 asm "cvt.sat.s32.s64 $0, $1;", "=r,l"({room})', "i32")
 
         level = max(self.depth[x], self.depth[scalar])
         room = self.memo(("room", x, scalar, wanted), level, make)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ... import dtypes
 from ...ir import Op, Value
-from ...llvm.convert import Register, constant
+from ...llvm.convert import Register
 from ...llvm.text import V
 from .. import memory
-from ..memory import at, both, i64, parts, select
+from ..memory import at, both, i64, parts
 from . import assign
 from .layout import Layout
 
@@ -133,18 +135,15 @@ def load(code: Codegen, op: Op) -> None:
     t, dtype = code.t, op.result.type.dtype
     mask = access.rest[1] if op.name == "load_ptr" and len(access.rest) > 1 else None
     masks = access.masks(mask)
-    other = op.attrs.get("other", 0)
+    fill = dtypes.cast_array(np.asarray(op.attrs.get("other", 0)), dtypes.NUMPY[dtype]).tobytes()
     tile: list[Register | None] = [None] * given.registers
     loaded = []
     for group, (ptr, beyond), m in zip(access.groups, access.addresses(), masks, strict=True):
-        words = memory.load_words(t, ptr, dtype, len(group), m, beyond, hint(op))
-        loaded.append((group, words, m))
+        words = memory.load_words(t, ptr, dtype, len(group), m, beyond, hint(op), fill)
+        loaded.append((group, words))
     # All loads come before anything that waits for them.
-    for group, words, m in loaded:
-        values = memory.unpack(t, words, dtype, len(group))
-        if m is not None and other:
-            values = [select(t, m, v, constant(t, other, dtype)) for v in values]
-        for r, v in zip(group, values, strict=True):
+    for group, words in loaded:
+        for r, v in zip(group, memory.unpack(t, words, dtype, len(group)), strict=True):
             tile[r] = v
     code.define(op.result, [v for v in tile if v is not None])
 
