@@ -39,7 +39,9 @@ def many(a, b, c, d, e, f, m, n, k, sa, sb, sc, sd, se, sf, alpha, BLOCK_M: tl.c
 #: By name: what is launched, the number of arrays, the other arguments, the constants.
 CASES: dict[str, tuple[Any, int, tuple[Any, ...], dict[str, Any]]] = {
     "3 arrays, 1 number, 1 constant": (few, 3, (99,), {"BLOCK": 128}),
-    "6 arrays, 10 numbers, 2 constants": (many, 6, (7, 99, 64, 1, 32, 33, 1, 5, 6, 0.5), {"BLOCK_M": 128, "BLOCK_N": 64}),
+    "6 arrays, 10 numbers, 2 constants": (
+        many, 6, (7, 99, 64, 1, 32, 33, 1, 5, 6, 0.5), {"BLOCK_M": 128, "BLOCK_N": 64}
+    ),
 }  # fmt: skip
 
 

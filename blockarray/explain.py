@@ -52,7 +52,9 @@ class KernelInfo:
             self.tuned = False
             self.ops, self.cuts, self.flops, self.programs, self.ir = [step.name], [], 0, 1, ""
             self.notes: list[str] = []
-            if found := recipe(step, device):
+            if hasattr(step.function, "step"):
+                self.kind = "custom operation"
+            elif found := recipe(step, device):
                 self.kind, self.programs = "routine", found.programs
             else:
                 self.kind = "library call" if device is CPU else "library call on the host"

@@ -259,6 +259,8 @@ class Ready:
 
 def _bound(step: plan.KernelStep | plan.HostStep, device: Device) -> Launch | Call | cuda.CudaLaunch | RoutineCall:
     """A step bound to a device."""
+    if isinstance(step, plan.HostStep) and (make := getattr(step.function, "step", None)):
+        return make(step, device)  # a custom operation's
     if isinstance(device, CudaDevice):
         if isinstance(step, KernelStep):
             return cuda.CudaLaunch(step, device)

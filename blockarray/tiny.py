@@ -30,7 +30,8 @@ _DEPTH = attrgetter("depth")
 def schedule(roots: Sequence[Expr], device: Device) -> list[Expr] | None:
     """The nodes with inputs, and the roots, of a graph to be interpreted, inputs first; None: it is to be compiled.
 
-    Random numbers are always compiled: NumPy takes hundreds of operations for one of their nodes.  On a GPU, the host
+    Random numbers are always compiled: NumPy takes hundreds of operations for one of their nodes.  So are custom
+    operations.  On a GPU, the host
     must know the leaves, so that nobody waits for the device.
     """
     limit = config.tiny
@@ -43,7 +44,7 @@ def schedule(roots: Sequence[Expr], device: Device) -> list[Expr] | None:
     nodes = [*roots]
     seen = {*nodes}
     for node in nodes:
-        if node.op.types:
+        if node.op.types or (node.op is HOST and hasattr(node.attrs[1], "step")):
             return None
         shape = node.shape
         for x in node.inputs:

@@ -90,7 +90,7 @@ def own(a: Array) -> bool:
         a._expr = export.snapshot(e)
         return True
     if a._readonly:
-        raise ValueError("it is a view of a broadcast, whose elements share memory: write to a copy")
+        raise ValueError("it is read-only, as views of broadcasts and operands of custom operations are")
     holder = storage.export() if storage.export is not None else None
     if holder is not None:
         if not holder.writable:

@@ -173,7 +173,7 @@ def test_memory_that_others_see():
 
 def test_broadcasts_are_not_written_to():
     wide = ba.broadcast_to(ba.zeros(1, dtype="f"), (16,))
-    with pytest.raises(ValueError, match="fill may write to out: it is a view of a broadcast"):
+    with pytest.raises(ValueError, match="fill may write to out: it is read-only, as views of broadcasts"):
         fill[1,](wide, 4.0)
 
 
