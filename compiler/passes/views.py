@@ -22,23 +22,31 @@ def views(kernel: Kernel) -> Kernel:
     scalars, if all that changes from trip to trip is where they begin.  `where(mask, load, c)` of a constant c and the
     load's own mask goes into the load.
 
+    Positions that are wrapped around an end, or replaced where a mask does not hold, are affine in programs whose tiles
+    do not meet that end: loops and accesses that depend on it are made twice, under a condition.
+
     Keeps every value that is loaded or stored, unless the arithmetic of positions overflows.
     """
     return _Views().kernel(kernel)
 
 
 class Affine(NamedTuple):
-    """An integer tile: `base` plus, for each extent, its step (None: 0) times the place along it; i64 scalars."""
+    """An integer tile: `base` plus, for each extent, its step (None: 0) times the place along it; i64 scalars.
+
+    It is so where all of the scalar conditions `given` hold.
+    """
 
     base: Value
     steps: tuple[Value | None, ...]
+    given: frozenset[Value] = frozenset()
 
 
 class Inside(NamedTuple):
-    """A mask: places below `limits` (None: all) where the scalar `guard` (None: True) holds."""
+    """A mask: places below `limits` (None: all) where the scalar `guard` (None: True) holds; `given` is Affine's."""
 
     limits: tuple[Value | None, ...]
     guard: Value | None
+    given: frozenset[Value] = frozenset()
 
 
 class _Views(Rewriter):
@@ -49,6 +57,12 @@ class _Views(Rewriter):
         self.inside: dict[Value, Inside] = {}
         #: Masks of loads that were made views.
         self.masks: dict[Value, Value] = {}
+        #: Whether forms may be such that hold under conditions only, and the conditions that accesses relied on.
+        self.hopes = True
+        self.relied: set[Value] = set()
+        #: Conditions that hold in the loop that is being made, and an order of all.
+        self.assumed: frozenset[Value] = frozenset()
+        self.numbered: dict[Value, int] = {}
         #: Scalars that were made: by operation and operands, visible in the present block.
         self.made: dict[tuple[object, ...], Value] = {}
 
@@ -104,7 +118,12 @@ class _Views(Rewriter):
     def form(self, x: Value) -> Affine | None:
         if x.type.dtype not in _SIGNED:
             return None
-        return Affine(self.wide(x), ()) if not x.type.extents else self.affine.get(x)
+        found = Affine(self.wide(x), ()) if not x.type.extents else self.affine.get(x)
+        return found if found is None or self.hopes or not found.given else None
+
+    def bounded(self, x: Value) -> Inside | None:
+        found = self.inside.get(x)
+        return found if found is None or self.hopes or not found.given else None
 
     def learn(self, op: Op, made: Value) -> None:
         """Note what an op of the successor makes of places."""
@@ -118,33 +137,66 @@ class _Views(Rewriter):
             if form is not None:
                 # Along an extent of 1 nothing varies.
                 steps = [None if e == 1 else s for s, e in zip(form.steps, made.type.extents, strict=True)]
-                self.affine[made] = Affine(form.base, tuple(steps))
+                self.affine[made] = Affine(form.base, tuple(steps), form.given)
 
     def position(self, name: str, x: Sequence[Value], made: Value) -> Affine | None:
         if name == "iota":
             return Affine(self.number(0), (self.number(1),))
+        if name == "where":
+            return self.clipped(x)
         forms = [self.form(v) for v in x]
         if not forms or None in forms:
             return None
         a, b = forms[0], forms[-1]
         assert a is not None and b is not None
+        given = a.given | b.given
         match name:
             case "cast" | "positive" | "hint":
                 return a
             case "broadcast" | "trans" | "reshape":
                 dims = _dims(name, x[0], made)
-                return None if dims is None else Affine(a.base, spread(a.steps, dims, x[0], made))
+                return None if dims is None else Affine(a.base, spread(a.steps, dims, x[0], made), given)
             case "add" | "subtract":
                 steps = [self.sum(name, s, t) for s, t in zip(a.steps, b.steps, strict=True)]
-                return Affine(self.scalar(name, a.base, b.base), tuple(steps))
+                return Affine(self.scalar(name, a.base, b.base), tuple(steps), given)
+            case "fmod" | "remainder":
+                return self.wrapped(a, b, made.type.extents)
             case "multiply":
                 if any(a.steps):
                     a, b = b, a
                 if any(a.steps):
                     return None
                 steps = [None if s is None else self.scalar("multiply", s, a.base) for s in b.steps]
-                return Affine(self.scalar("multiply", a.base, b.base), tuple(steps))
+                return Affine(self.scalar("multiply", a.base, b.base), tuple(steps), given)
         return None
+
+    def wrapped(self, x: Affine, by: Affine, extents: tuple[int | str, ...]) -> Affine | None:
+        """x % by in programs where nothing is wrapped around but the beginning."""
+        along = [k for k, s in enumerate(x.steps) if s is not None]
+        if not self.hopes or any(by.steps) or len(along) != 1 or _const(x.steps[along[0]]) != 1:
+            return None
+        extent = extents[along[0]]
+        if not isinstance(extent, int):
+            return None
+        base = self.emit("fmod", (x.base, by.base), I64)
+        last = self.scalar("add", base, self.number(extent))
+        fits = self.emit("less_equal", (last, by.base), BOOL)
+        positive = self.emit("less_equal", (self.number(0), base), BOOL)
+        condition = self.emit("logical_and", (fits, positive), BOOL)
+        return Affine(base, x.steps, x.given | by.given | {condition})
+
+    def clipped(self, x: Sequence[Value]) -> Affine | None:
+        """where(mask, x, y) in programs where all of the mask holds."""
+        inside, form = self.bounded(x[0]), self.form(x[1])
+        if not self.hopes or inside is None or form is None:
+            return None
+        conditions = [
+            self.emit("less_equal", (self.number(e), limit), BOOL)
+            for limit, e in zip(inside.limits, x[0].type.extents, strict=True)
+            if limit is not None and isinstance(e, int)
+        ]
+        conditions += [] if inside.guard is None else [inside.guard]
+        return Affine(form.base, form.steps, form.given | inside.given | frozenset(conditions))
 
     def mask(self, name: str, x: Sequence[Value], made: Value) -> Inside | None:
         if name in ("broadcast", "trans", "reshape"):
@@ -153,10 +205,12 @@ class _Views(Rewriter):
                 return None
             if not x[0].type.extents:
                 return Inside((None,) * len(made.type.extents), x[0])
-            inside = self.inside.get(x[0])
-            return None if inside is None else Inside(spread(inside.limits, dims, x[0], made), inside.guard)
+            inside = self.bounded(x[0])
+            if inside is None:
+                return None
+            return Inside(spread(inside.limits, dims, x[0], made), inside.guard, inside.given)
         if name in ("logical_and", "bitwise_and"):
-            a, b = (self.inside.get(v) for v in x)
+            a, b = (self.bounded(v) for v in x)
             return None if a is None or b is None else self.both(a, b)
         return self.comparison(name, x) if name in _COMPARED else None
 
@@ -171,7 +225,7 @@ class _Views(Rewriter):
 
         least = joined("minimum", I64)
         limits = [least(s, t) for s, t in zip(a.limits, b.limits, strict=True)]
-        return Inside(tuple(limits), joined("logical_and", BOOL)(a.guard, b.guard))
+        return Inside(tuple(limits), joined("logical_and", BOOL)(a.guard, b.guard), a.given | b.given)
 
     def comparison(self, name: str, x: Sequence[Value]) -> Inside | None:
         """The mask of x0 < x1, or like it."""
@@ -183,11 +237,12 @@ class _Views(Rewriter):
         steps = [self.sum("subtract", s, t) for s, t in zip(low.steps, high.steps, strict=True)]
         along = [k for k, s in enumerate(steps) if s is not None]
         limit = self.scalar("add", self.scalar("subtract", high.base, low.base), self.number(_COMPARED[name]))
+        given = low.given | high.given
         if not along:
-            return Inside((None,) * len(steps), self.emit("less", (self.number(0), limit), BOOL))
+            return Inside((None,) * len(steps), self.emit("less", (self.number(0), limit), BOOL), given)
         if len(along) > 1 or _const(steps[along[0]]) != 1:
             return None
-        return Inside(tuple([limit if k == along[0] else None for k in range(len(steps))]), None)
+        return Inside(tuple([limit if k == along[0] else None for k in range(len(steps))]), None, given)
 
     # -- ops ----------------------------------------------------------------------------------------------------------
     def op(self, op: Op) -> None:
@@ -207,38 +262,63 @@ class _Views(Rewriter):
 
     def access(self, op: Op) -> None:
         operands = self.operands(op)
+        made = self.view(op, operands)
+        if made is None:
+            return super().op(op)
+        op_, given = made
+        if not given or given <= self.assumed:
+            self.relied |= given
+            self.out.append(op_)
+            self.replace(op, op_.results)
+            if op.name == "load_ptr" and len(operands) > 2:
+                self.masks[op_.result] = operands[2]
+            return None
+        other = super().rebuilt(op)
+        regions = tuple([
+            Block((), [o, Op("yield", o.results, (), {}, (), op.line)])
+            for o in (op_, other if other is not op else Op(op.name, operands, _types(op), op.attrs, (), op.line))
+        ])  # fmt: skip
+        branch = Op("if", (self.all_of(given),), _types(op), {}, regions, op.line)
+        self.out.append(branch)
+        self.replace(op, branch.results)
+        return None
+
+    def all_of(self, conditions: frozenset[Value]) -> Value:
+        first, *rest = sorted(conditions, key=lambda v: self.numbered.setdefault(v, len(self.numbered)))
+        for v in rest:
+            first = self.emit("logical_and", (first, v), BOOL)
+        return first
+
+    def view(self, op: Op, operands: tuple[Value, ...]) -> tuple[Op, frozenset[Value]] | None:
+        """The access as a view, and the conditions under which it is one."""
         load = op.name == "load_ptr"
         pointer, index, *mask = operands if load else operands[1:]
         extents = index.type.extents
-        form = self.affine.get(index)
-        inside = self.inside.get(mask[0]) if mask else None
+        form = self.form(index) if extents else None
+        inside = self.bounded(mask[0]) if mask else None
         if (
             form is None
             or (mask and inside is None)
             or not {"combine", "volatile"}.isdisjoint(op.attrs)
             or any(isinstance(e, str) for e in extents)
         ):
-            return super().op(op)
+            return None
         steps = [self.number(0) if s is None else s for s in form.steps]
         if not load and any(_const(s) == 0 and e != 1 for s, e in zip(steps, extents, strict=True)):
-            return super().op(op)
+            return None
         attrs = {k: v for k, v in op.attrs.items() if k != "other"}
         bounds: list[Value] = []
+        given = form.given
         if inside is not None:
+            given |= inside.given
             attrs["bounded"] = True
             if load:
                 attrs["other"] = op.attrs.get("other", constant(0, pointer.type.dtype))
             bounds = self.bounds(inside, extents)
-        types = tuple([v.type for v in op.results])
         leading = () if load else operands[:1]
-        made = Op(
-            "load_view" if load else "store_view", (*leading, pointer, form.base, *steps, *bounds), types, attrs,
-            (), op.line,
-        )  # fmt: skip
-        self.out.append(made)
-        self.replace(op, made.results)
-        if mask and load:
-            self.masks[made.result] = mask[0]
+        name = "load_view" if load else "store_view"
+        made = Op(name, (*leading, pointer, form.base, *steps, *bounds), _types(op), attrs, (), op.line)
+        return made, given
 
     def bounds(self, inside: Inside, extents: tuple[int | str, ...]) -> list[Value]:
         limits = [
@@ -264,20 +344,52 @@ class _Views(Rewriter):
     # -- loops --------------------------------------------------------------------------------------------------------
     def loop(self, op: Op) -> None:
         """A loop that carries, of as many tiles of positions as it can, only where they begin."""
+        made, tiles, given = self.best(op)
+        if not given:
+            self.out += [*made]
+            self.replaced.update(zip(op.results, tiles, strict=True))
+            return
+        # Under other conditions the loop stays as it is.
+        hopes, self.hopes = self.hopes, False
+        outer, scope, self.out, self.made = self.out, self.made, [], dict(self.made)
+        assumed, self.assumed = self.assumed, frozenset()
+        plain, others, _ = self.best(op)
+        self.out, self.made, self.hopes, self.assumed = outer, scope, hopes, assumed
+        regions = tuple([
+            Block((), [*ops, Op("yield", tuple(values), (), {}, (), op.line)])
+            for ops, values in ((made, tiles), (plain, others))
+        ])  # fmt: skip
+        branch = Op("if", (self.all_of(given),), _types(op), {}, regions, op.line)
+        self.out.append(branch)
+        self.replace(op, branch.results)
+
+    def best(self, op: Op) -> tuple[list[Op], list[Value], frozenset[Value]]:
+        """The loop with what goes before and after it, its results, and the conditions under which it is right."""
+        outer, scope, self.out, self.made = self.out, self.made, [], dict(self.made)
         operands = self.operands(op)
         inits = operands[3:]
         forms = {k: f for k, v in enumerate(inits) if v.type.extents and (f := self.form(v)) is not None}
+        # Conditions of what is known before the loop can be asked before it.
+        known = frozenset().union(*(f.given for f in (*self.affine.values(), *self.inside.values())))
+        relied, self.relied = self.relied, set()
+        assumed, self.assumed = self.assumed, self.assumed | (known if self.hopes else frozenset())
         while True:
             start = len(self.out)
             made, wrong = self.attempt(op, operands, forms)
             if not wrong:
                 break
             del self.out[start:]
+            self.relied.clear()
             forms = {k: f for k, f in forms.items() if k not in wrong}
+        given = frozenset(self.relied).union(*(f.given for f in forms.values())) - assumed
+        self.relied, self.assumed = relied | set(given & assumed), assumed
         self.out.append(made)
-        for k, result in enumerate(op.results):
-            new = made.results[k]
-            self.replaced[result] = self.tile(Affine(new, forms[k].steps), result.type) if k in forms else new
+        tiles = [
+            self.tile(Affine(new, forms[k].steps), op.results[k].type) if k in forms else new
+            for k, new in enumerate(made.results)
+        ]
+        found, self.out, self.made = self.out, outer, scope
+        return found, tiles, given
 
     def attempt(self, op: Op, operands: tuple[Value, ...], forms: dict[int, Affine]) -> tuple[Op, set[int]]:
         """The loop where the tiles of `forms` are carried as scalars, and for which of them that is wrong."""
@@ -286,7 +398,7 @@ class _Views(Rewriter):
         outer, scope, self.out, self.made = self.out, self.made, [], dict(self.made)
         for k, (old, new) in enumerate(zip(body.args, args, strict=True)):
             known = forms.get(k - 1)
-            self.replaced[old] = new if known is None else self.tile(Affine(new, known.steps), old.type)
+            self.replaced[old] = new if known is None else self.tile(Affine(new, known.steps, known.given), old.type)
         for inner in body.ops[:-1]:
             self.op(inner)
         last = body.ops[-1]
@@ -320,6 +432,10 @@ class _Views(Rewriter):
             found = self.emit("cast", (found,), type)
         self.affine[found] = form
         return found
+
+
+def _types(op: Op) -> tuple[Type, ...]:
+    return tuple([v.type for v in op.results])
 
 
 def _const(x: Value | None) -> int | None:

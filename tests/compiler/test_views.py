@@ -191,3 +191,80 @@ def test_repeated_rows_are_views_and_stores_of_them_are_not():
     kernel, after = made(body)
     assert "load_view" in counts(after) and "store_ptr" in counts(after)
     agree(kernel, after, 1, 20, 1)
+
+
+WRAPPED = """
+  %p = program_id {axis=0} : i64
+  %p32 = cast %p : i32
+  %c = const {value=16} : i32
+  %start = multiply %p32, %c : i32
+  %i = iota : i64[16]
+  %i32 = cast %i : i32[16]
+  %startb = broadcast %start {dims=()} : i32[16]
+  %at = add %startb, %i32 : i32[16]
+  %nb = broadcast %n {dims=()} : i32[16]
+"""
+WRAP = "%row = fmod %at, %nb : i32[16]\n"
+CLIP = """
+  %ok = less %at, %nb : bool[16]
+  %zero32 = const {value=0} : i32
+  %zeros = broadcast %zero32 {dims=()} : i32[16]
+  %row = where %ok, %at, %zeros : i32[16]
+"""
+TILE = """
+  %r64 = cast %row : i64[16]
+  %rb = broadcast %r64 {dims=(0,)} : i64[16, 8]
+  %sb = broadcast %s {dims=()} : i64[16, 8]
+  %down = multiply %rb, %sb : i64[16, 8]
+  %k = iota : i64[8]
+  %cols = broadcast %k {dims=(1,)} : i64[16, 8]
+  %index = add %down, %cols : i64[16, 8]
+"""
+PLACE = """
+  %lines = broadcast %at {dims=(0,)} : i32[16, 8]
+  %lines64 = cast %lines : i64[16, 8]
+  %ld = multiply %lines64, %sb : i64[16, 8]
+  %where_ = add %ld, %cols : i64[16, 8]
+"""
+
+
+@pytest.mark.parametrize("n", [16, 32, 40, 7])
+@pytest.mark.parametrize("kind", ["wrap", "clip"])
+def test_positions_that_end_somewhere_are_affine_before(kind, n):
+    body = WRAPPED + (WRAP if kind == "wrap" else CLIP) + TILE + PLACE
+    body += "%v = load_ptr %x, %index : f32[16, 8]\nstore_ptr %v, %y, %where_"
+    kernel, after = made(body)
+    assert {"if", "load_view", "load_ptr"} <= counts(after).keys()
+    agree(kernel, after, n, 8, 3)
+
+
+@pytest.mark.parametrize("n", [16, 32, 40, 7])
+@pytest.mark.parametrize("kind", ["wrap", "clip"])
+def test_a_loop_over_such_is_made_twice(kind, n):
+    body = (
+        WRAPPED
+        + (WRAP if kind == "wrap" else CLIP)
+        + TILE
+        + PLACE
+        + """
+      %zero = const {value=0} : i64
+      %one = const {value=1} : i64
+      %three = const {value=3} : i64
+      %eight = const {value=8} : i64
+      %step = broadcast %eight {dims=()} : i64[16, 8]
+      %f = const {value=0.0} : f32
+      %init = broadcast %f {dims=()} : f32[16, 8]
+      %acc, %end = for %zero, %three, %one, %init, %index (%j: i64, %sum: f32[16, 8], %here: i64[16, 8]) {
+        %v = load_ptr %x, %here : f32[16, 8]
+        %more = add %sum, %v : f32[16, 8]
+        %next = add %here, %step : i64[16, 8]
+        yield %more, %next
+      } : f32[16, 8], i64[16, 8]
+      store_ptr %acc, %y, %where_"""
+    )
+    kernel, after = made(body)
+    assert [op.name for op in after.body.ops].count("if") == 1
+    loops = [op for op in after.walk() if op.name == "for"]
+    assert [len(op.operands) for op in loops] == [5, 5]
+    assert sorted(v.type.extents for op in loops for v in op.operands[3:] if v.type.dtype == "i64") == [(), (16, 8)]
+    agree(kernel, after, n, 24, 3)

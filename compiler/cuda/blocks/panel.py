@@ -30,6 +30,11 @@ class Panel(NamedTuple):
         return min(ROW, self.columns * self.size)
 
     @property
+    def side(self) -> int:
+        """Elements of a box's row."""
+        return self.row // self.size
+
+    @property
     def boxes(self) -> int:
         return self.columns * self.size // self.row
 

@@ -26,6 +26,7 @@ from . import assign
 from .axes import Axes, constant, extents_of
 from .codegen import Codegen
 from .panel import ALIGNMENT, PIECE, Panel
+from .sending import Sending
 from .streams import Parts, Stream, split
 
 #: Threads that bring tiles, and of a group of warps that multiplies.
@@ -81,6 +82,7 @@ class Specialised(Codegen, Pipelined):
         self.rings: list[Ring] = []
         self.stream_axes = Axes(parts.whole)
         self.persistent = not any(op.name == "atomic" for op in self.kernel.walk())
+        self.sending = Sending(self)
 
     def _depths(self, stages: int) -> list[int]:
         """Stages of each stream: those outside of loops need two at most."""
@@ -92,7 +94,12 @@ class Specialised(Codegen, Pipelined):
     def generate(self) -> Code:
         t = self.t
         signature = self._parameters()
-        self.maps = self._maps()
+        #: How the copy engine finds the tiles of each stream, or None; then how it finds what it stores.
+        self.maps: list[dict[str, Any] | None] = [
+            far_map(self.kernel, s.op.operands[0], s.op.operands[2 + s.outer], s.panel.side, s.panel.rows)
+            for s in self.streams
+        ]
+        self.maps += self.sending.maps.values()
         self.names = [None if m is None else V(f"%m{k}", "ptr") for k, m in enumerate(self.maps)]
         self.base = self._shared()
         self.tid = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
@@ -199,13 +206,16 @@ class Specialised(Codegen, Pipelined):
         with self.programs(self):
             self.block(self.kernel.body)
             self.products.settle()
+        self.sending.finish()
+
+    def op(self, op: Op) -> None:
+        if op in self.sending.maps:
+            self.sending.store(op)
+        else:
+            super().op(op)
 
     def barrier(self) -> None:
         self._act(f"bar.sync 1, {self.threads};")
-
-    def copies(self) -> bool:
-        """Whether threads may copy pieces of some tile."""
-        return any(m is None or s.op.attrs.get("bounded") for m, s in zip(self.maps, self.streams, strict=True))
 
     # -- stages -------------------------------------------------------------------------------------------------------
     def acquire(self, number: int) -> V:
@@ -213,9 +223,8 @@ class Specialised(Codegen, Pipelined):
         ring = self.rings[number]
         stage, parity = self._present(ring)
         self._wait(self._barrier(ring.full, stage), parity)
-        if self.maps[number] is None or self.streams[number].op.attrs.get("bounded"):
-            # What threads wrote is to be seen by the tensor cores.
-            self._act("fence.proxy.async.shared::cta;")
+        # What threads wrote is to be seen by the tensor cores.
+        self._act("fence.proxy.async.shared::cta;")
         self._advance(ring)
         return self.stage_at(number, stage)
 
@@ -233,35 +242,41 @@ class Specialised(Codegen, Pipelined):
             self._advance(ring)
         t.set(self.owed[number], V("false", "i1"))
 
-    # -- maps ---------------------------------------------------------------------------------------------------------
-    def _maps(self) -> list[dict[str, Any] | None]:
-        slots: dict[Value, int] = {}
-        count = 0
-        for p in self.kernel.params:
-            slots[p] = count
-            count += 2 if p.type.dtype in dtypes.COMPLEX and not p.type.pointer else 1
-        return [self._map(s, slots) for s in self.streams]
 
-    def _map(self, stream: Stream, slots: dict[Value, int]) -> dict[str, Any] | None:
-        """How the copy engine finds rows that begin anywhere and lie a stride apart; None if it cannot."""
-        op, panel = stream.op, stream.panel
-        pointer, stride = op.operands[0], op.operands[2 + stream.outer]
-        while stride.op is not None and stride.op.name == "cast":
-            (stride,) = stride.op.operands
-        aligned = self.kernel.attrs.get("aligned", ())
-        if pointer.name not in aligned or pointer not in slots or panel.rows > 256:
+def far_map(kernel: Kernel, pointer: Value, stride: Value, columns: int, rows: int) -> dict[str, Any] | None:
+    """A map by which the copy engine finds boxes of rows that begin anywhere and lie a stride apart; None if it cannot.
+
+    A box's first column is how far it is from the pointer, and its first row is 0.
+    """
+    slots: dict[Value, int] = {}
+    count = 0
+    for p in kernel.params:
+        slots[p] = count
+        count += 2 if p.type.dtype in dtypes.COMPLEX and not p.type.pointer else 1
+    while stride.op is not None and stride.op.name == "cast":
+        (stride,) = stride.op.operands
+    aligned = kernel.attrs.get("aligned", ())
+    if pointer.name not in aligned or pointer not in slots or rows > 256:
+        return None
+    fixed = constant(stride)
+    if fixed is not None:
+        if fixed <= 0 or fixed * dtypes.SIZE[pointer.type.dtype] % PIECE:
             return None
-        fixed = constant(stride)
-        if fixed is not None:
-            if fixed <= 0 or fixed * panel.size % PIECE:
-                return None
-        elif stride not in slots or stride.name not in aligned or stride.type.dtype not in ("i32", "i64"):
-            return None
-        return {
-            "dtype": pointer.type.dtype, "pointer": slots[pointer], "far": FAR,
-            "strides": [{"value": fixed} if fixed is not None else slots[stride]],
-            "box": [panel.row // panel.size, panel.rows],
-        }  # fmt: skip
+    elif stride not in slots or stride.name not in aligned or stride.type.dtype not in ("i32", "i64"):
+        return None
+    return {
+        "dtype": pointer.type.dtype, "pointer": slots[pointer], "far": FAR,
+        "strides": [{"value": fixed} if fixed is not None else slots[stride]], "box": [columns, rows],
+    }  # fmt: skip
+
+
+def fits(code: Codegen, offset: V, columns: int, extents: Sequence[int], bounds: Sequence[V]) -> V:
+    """Whether a tile lies within its bounds, and where a map of far rows reaches."""
+    t = code.t
+    found = t.cmp("ult", offset, i64(FAR - columns))
+    for extent, bound in zip(extents, bounds, strict=False):
+        found = t.bin("and", found, t.cmp("sge", bound, i64(extent)))
+    return found
 
 
 class Bringing(Codegen):
@@ -303,17 +318,10 @@ class Bringing(Codegen):
         if map_ is None:
             self._copy(stream, to, full, pointer, offset, strides, bounds)
         else:
-            fits = t.cmp("ult", offset, i64(FAR - stream.panel.columns))
-            for d, bound in enumerate(bounds):
-                whole = t.cmp("sge", bound, i64(extents_of(stream.op.result)[d]))
-                fits = t.bin("and", fits, whole)
-            if bounds:
-                with t.if_else(fits) as turn:
-                    self._move(stream, map_, to, full, offset)
-                    next(turn)
-                    self._copy(stream, to, full, pointer, offset, strides, bounds)
-            else:
+            with t.if_else(fits(self, offset, stream.panel.columns, extents_of(stream.op.result), bounds)) as turn:
                 self._move(stream, map_, to, full, offset)
+                next(turn)
+                self._copy(stream, to, full, pointer, offset, strides, bounds)
         owner._advance(ring)
 
     def _wide(self, value: Value) -> V:
@@ -336,8 +344,24 @@ class Bringing(Codegen):
         self, stream: Stream, to: V, full: V, pointer: V, offset: V, strides: Sequence[V], bounds: Sequence[V]
     ) -> None:
         """Copy pieces of 16 bytes where memory allows, else element by element."""
+        t, size = self.t, stream.panel.size
+        loop = lambda step: self._pieces(stream, to, full, pointer, offset, strides, bounds, step)
+        if assign.width(self.owner.stream_axes, stream.op, stream.inner) * size >= PIECE:
+            loop(PIECE // size)
+            return
+        start = t.op(f"ptrtoint {at(t, pointer, t.bin('mul', offset, i64(size)))} to i64", "i64")
+        low = t.bin("or", start, t.bin("mul", strides[stream.outer], i64(size)))
+        with t.if_else(t.cmp("eq", t.bin("and", low, i64(PIECE - 1)), i64(0))) as turn:
+            loop(PIECE // size)
+            next(turn)
+            loop(1)
+
+    def _pieces(
+        self, stream: Stream, to: V, full: V, pointer: V, offset: V, strides: Sequence[V], bounds: Sequence[V],
+        step: int,
+    ) -> None:  # fmt: skip
+        """Copy `step` elements at a time."""
         t, owner, panel, size = self.t, self.owner, stream.panel, stream.panel.size
-        step = PIECE // size if assign.width(owner.stream_axes, stream.op, stream.inner) * size >= PIECE else 1
         rows = strides[stream.outer]
         pieces = panel.columns // step
         shift = pieces.bit_length() - 1

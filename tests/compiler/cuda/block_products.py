@@ -12,7 +12,7 @@ from tests.compiler.cuda.gpu_kernels import Case
 def matmul(
     m: int = 128, n: int = 128, k: int = 128, block: tuple[int, int, int] = (64, 64, 64), warps: int = 4,
     dtype: str = "f16", a_turned: bool = False, b_turned: bool = False, bounded: bool = True, stages: int = 3,
-    pad: int = 0, aligned: bool = True,
+    pad: int = 0, aligned: bool = True, out_dtype: str = "f32",
 ) -> Case:  # fmt: skip
     """a @ b, a program a tile; `a_turned` and `b_turned` say that the operands lie along the other direction."""
     bm, bn, bk = block
@@ -24,7 +24,7 @@ def matmul(
         "b": (n if b_turned else k, (k if b_turned else n) + pad),
     }
     x, y = (made.array(dtype, int(np.prod(rows[name])), aligned=aligned) for name in "ab")
-    out = made.array("f32", m * n)
+    out = made.array(out_dtype, m * n)
     lda, ldb, ldc = (made.scalar("i64", s) for s in (rows["a"][1], rows["b"][1], n))
     sizes = [made.scalar("i64", s) for s in (m, n, k)]
     made.begin()
@@ -53,8 +53,8 @@ def matmul(
         q = load(y, ldb, b_turned, (loop.index, j0), (bk, bn), (rest, left[1]))
         b.yield_(b.dot(p, q, acc))
     offset = b.op("add", b.op("multiply", i0, ldc), j0)
-    b.store_view(loop.results[0], out, offset, (ldc, one), left)
-    return made.case(1e-3, 1e-3 * k**0.5)
+    b.store_view(b.cast(loop.results[0], out_dtype), out, offset, (ldc, one), left)
+    return made.case(*((1e-3, 1e-3 * k**0.5) if out_dtype == "f32" else (2e-2, 2e-2)))
 
 
 def attention(n: int = 128, d: int = 64, block: tuple[int, int] = (64, 64), warps: int = 4, dtype: str = "f16") -> Case:
@@ -107,6 +107,10 @@ CASES = {
     "bf16": lambda: matmul(dtype="bf16"),
     "without bounds": lambda: matmul(bounded=False),
     "two stages": lambda: matmul(k=512, stages=2),
+    "stored by the copy engine": lambda: matmul(256, 128, 64, (128, 64, 64), 8, out_dtype="f16"),
+    "stored by columns": lambda: matmul(64, 256, 64, (64, 256, 64), 8, out_dtype="bf16", dtype="bf16"),
+    "stored by many rows": lambda: matmul(512, 64, 64, (256, 64, 64), 8, out_dtype="f16"),
+    "stored, cut": lambda: matmul(200, 136, 64, (128, 64, 64), 8, out_dtype="f16", pad=8),
     "attention": attention,
     "attention, eight warps": lambda: attention(256, 64, (128, 64), 8),
     "attention, long heads": lambda: attention(128, 128, (64, 128), 4, "bf16"),
