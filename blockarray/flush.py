@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -55,7 +54,7 @@ def policy(device: Device) -> Policy:
     return Policy(min_programs=max(4, 2 * count), processors=count, choices=choices)
 
 
-def evaluate(exprs: Sequence[Expr]) -> None:
+def evaluate(exprs: list[Expr]) -> None:
     """Compute expressions; each becomes a BUFFER, and so do those behind them that arrays hold, where that is free.
 
     Raises
@@ -65,14 +64,14 @@ def evaluate(exprs: Sequence[Expr]) -> None:
         queued, and the error raised when the host next reads from the device.
     """
     with lock:
-        roots = [e for e in exprs if e.op is not BUFFER]
-        if not roots:
-            return
+        roots = exprs
+        if len(exprs) != 1 or exprs[0].op is BUFFER:
+            roots = list(dict.fromkeys([e for e in exprs if e.op is not BUFFER]))
+            if not roots:
+                return
         device = roots[0].device
-        if len(roots) > 1:
-            roots = list(dict.fromkeys(roots))
-            if any(e.device is not device for e in roots):
-                device = None
+        if len(roots) > 1 and any(e.device is not device for e in roots):
+            device = None
         if device is None:
             _evaluate_anywhere(roots)
         else:
@@ -82,12 +81,11 @@ def evaluate(exprs: Sequence[Expr]) -> None:
 def _evaluate_anywhere(roots: list[Expr]) -> None:
     """Compute expressions on the devices where they belong."""
     by_device: dict[Device, list[Expr]] = {}
-    while roots:
-        e = roots.pop()
+    for e in roots:
         by_device.setdefault(e.device or default_device(), []).append(e)
     e = None  # A name that still refers to a root would count as a holder.
     for device, some in by_device.items():
-        _evaluate_on(device, some[::-1])
+        _evaluate_on(device, some)
 
 
 def _evaluate_on(device: Device, roots: list[Expr]) -> None:

@@ -29,9 +29,13 @@ POWER = TABLE["power"]
 _TYPED = frozenset((TABLE["cast"], E.DOT))
 
 
-@dataclass(slots=True)
+_new = object.__new__
+_NONE: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True, init=False)
 class Graph:
-    """A recorded graph in canonical order (consumers first), with its key."""
+    """A recorded graph in canonical order (consumers first), with its key; `scan` makes it."""
 
     nodes: list[Expr]
     key: tuple[Any, ...]
@@ -46,13 +50,13 @@ class Graph:
     related: bool
     writes: bool
     #: On a GPU: BUFFERs and UPDATEs whose memory begins at a multiple of 16 bytes.
-    aligned: frozenset[int] = frozenset()
+    aligned: frozenset[int]
     #: On a GPU: (BUFFER, another one, elements from that one on) of windows that are shifted a little; and those "other
     #: ones" that begin at a multiple of two elements.
-    shifted: tuple[tuple[int, int, int], ...] = ()
-    even: frozenset[int] = frozenset()
+    shifted: tuple[tuple[int, int, int], ...]
+    even: frozenset[int]
     #: On a GPU: whether leaves have to be copied there first.
-    elsewhere: bool = False
+    elsewhere: bool
 
 
 def scan(roots: list[Expr]) -> Graph:
@@ -74,9 +78,11 @@ def scan(roots: list[Expr]) -> Graph:
     leaves: list[int] = []
     writes = False
     refs, alone, scalar_op, buffer_op = sys.getrefcount, _ALONE, E.SCALAR, E.BUFFER
+    if first > 1:  # a root alone is nobody's input
+        for i, x in enumerate(roots):
+            index[x] = i
+            edges[i] = 0
     for x in roots:
-        edges[len(index)] = 0
-        index[x] = len(index)
         key.append(x.op)
         if x.inputs:
             inner.append(x)
@@ -140,7 +146,7 @@ def scan(roots: list[Expr]) -> Graph:
         key.append(tuple(twins.items()))
     # The graph's own references to a node: `index`, `nodes`, the argument of getrefcount, and its readers.
     external: tuple[int, ...] = ()
-    if len(edges) > first:
+    if edges:
         external = tuple([i for i, n in edges.items() if nodes[i].inputs and refs(nodes[i]) - n > 3 and i >= first])
     donated: tuple[int, ...] = ()
     if writes:
@@ -148,7 +154,20 @@ def scan(roots: list[Expr]) -> Graph:
         key.append(donated)
         key.append(_relations(nodes, buffers))
     key.append(external)
-    return Graph(nodes, tuple(key), twins, first, external, donated, leaves, related, writes)
+    graph = _new(Graph)
+    graph.nodes = nodes
+    graph.key = tuple(key)
+    graph.roots = first
+    graph.leaves = leaves
+    graph.twins = twins
+    graph.related = related
+    graph.writes = writes
+    graph.external = external
+    graph.donated = donated
+    graph.aligned = graph.even = _NONE
+    graph.shifted = ()
+    graph.elsewhere = False
+    return graph
 
 
 def _part_scalars(graph: Graph) -> None:
