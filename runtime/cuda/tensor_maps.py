@@ -19,24 +19,30 @@ KINDS = {
 }  # fmt: skip
 
 
-#: Sets of arguments by which a kernel remembers its maps.
-_KNOWN = 64
+#: Maps that a kernel remembers of each of its arrays.
+_KNOWN = 256
 
 
 class TensorMaps:
     """The maps that a kernel's header describes, which follow its arguments in slots of 8 bytes."""
 
-    __slots__ = ("specs", "block", "slots", "places", "used", "known")
+    __slots__ = ("block", "slots", "array", "address", "used", "last", "maps")
 
     def __init__(self, specs: list[dict[str, Any]], block: Any, nbytes: int) -> None:
-        self.specs = specs
+        count = nbytes // 8
         self.block = block
-        self.slots = struct.Struct(f"{nbytes // 8}q")
-        self.places = [ctypes.addressof(block) + 8 * k for k in range(nbytes // 8)]
-        #: The arguments that the maps are made of.
-        self.used = itemgetter(*[s for spec in specs for s in _slots(spec)])
-        #: By those: an array of pointers, its address first, and the maps that its last ones point to.
-        self.known: dict[Any, tuple[int, Any, Any]] = {}
+        self.slots = struct.Struct(f"{count}q")
+        #: Pointers to each of the kernel's arguments.
+        self.array = (ctypes.c_void_p * (count + len(specs)))(*[ctypes.addressof(block) + 8 * k for k in range(count)])
+        self.address = ctypes.addressof(self.array)
+        uses = [_slots(spec) for spec in specs]
+        #: The arguments that the maps are made of, and their values when the pointers were last set.
+        self.used = itemgetter(*[s for use in uses for s in use])
+        self.last: Any = None
+        #: Of each map: its place among the pointers, the arguments that it is made of, and the maps made of such.
+        self.maps: list[tuple[int, dict[str, Any], itemgetter[Any], dict[Any, Any]]] = [
+            (count + k, spec, itemgetter(*use), {}) for k, (spec, use) in enumerate(zip(specs, uses))
+        ]
 
     def pointers(self) -> int:
         """Address of an array of pointers to each of the kernel's arguments: those in the block, and their maps.
@@ -48,26 +54,30 @@ class TensorMaps:
         """
         slots = self.slots.unpack_from(self.block)
         used = self.used(slots)
-        found = self.known.get(used)
-        if found is None:
-            if len(self.known) >= _KNOWN:
-                self.known.clear()
-            found = self.known[used] = self._made(slots)
-        return found[0]
+        if used != self.last:
+            self.last = None
+            for place, spec, use, known in self.maps:
+                values = use(slots)
+                made = known.get(values)
+                if made is None:
+                    if len(known) >= _KNOWN:
+                        known.clear()
+                    made = known[values] = _map(spec, slots)
+                self.array[place] = ctypes.addressof(made)
+            self.last = used
+        return self.address
 
-    def _made(self, slots: tuple[int, ...]) -> tuple[int, Any, Any]:
-        memory = ctypes.create_string_buffer(len(self.specs) * NBYTES)
-        places = [ctypes.addressof(memory) + k * NBYTES for k in range(len(self.specs))]
-        for place, spec in zip(places, self.specs):
-            # Rows that begin anywhere and lie a stride apart, or an array.
-            far = spec.get("far")
-            sizes = (far, *spec["box"][1:]) if far else tuple([slots[s] for s in spec["sizes"]])
-            if min(sizes) > 0:  # else nothing is read
-                strides = tuple([s["value"] if isinstance(s, dict) else slots[s] for s in spec["strides"]])
-                made = _encode(spec["dtype"], slots[spec["pointer"]], sizes, strides, tuple(spec["box"]))
-                ctypes.memmove(place, made, NBYTES)
-        array = (ctypes.c_void_p * (len(self.places) + len(places)))(*self.places, *places)
-        return ctypes.addressof(array), array, memory
+
+def _map(spec: dict[str, Any], slots: tuple[int, ...]) -> Any:
+    """Memory that holds a map of these arguments."""
+    # Rows that begin anywhere and lie a stride apart, or an array.
+    far = spec.get("far")
+    sizes = (far, *spec["box"][1:]) if far else tuple([slots[s] for s in spec["sizes"]])
+    if min(sizes) < 1:  # nothing is read
+        return ctypes.create_string_buffer(NBYTES)
+    strides = tuple([s["value"] if isinstance(s, dict) else slots[s] for s in spec["strides"]])
+    made = _encode(spec["dtype"], slots[spec["pointer"]], sizes, strides, tuple(spec["box"]))
+    return ctypes.create_string_buffer(made, NBYTES)
 
 
 def _slots(spec: dict[str, Any]) -> list[int]:
