@@ -64,6 +64,10 @@ def child() -> dict[str, float]:
     costs["record"] = per_call(record, 200) / 10
     costs["flush"] = per_call(lambda: xp.evaluate(record()), 200) - 10 * costs["record"]
     costs["one"] = per_call(lambda: xp.evaluate(x + 1), 500)
+    a = xp.asarray(np.ones((32, 32), np.float32))
+    xp.evaluate(a @ a)
+    costs["record product"] = per_call(lambda: a @ a, 500)
+    costs["product"] = per_call(lambda: xp.evaluate(a @ a), 500)
     return costs
 
 
@@ -78,6 +82,8 @@ def measure() -> list[tuple[str, str]]:
         ("record one operation", duration(warm["record"])),
         ("flush of ten recorded operations on 1,000 elements, warm", duration(warm["flush"])),
         ("record and run one operation on 1,000 elements, warm", duration(warm["one"])),
+        ("record a product", duration(warm["record product"])),
+        ("record and run a product of 32 by 32, warm", duration(warm["product"])),
         ("compile a kernel of four operations", duration(cold["first call"])),
         ("load that kernel from the disk cache in a new process", duration(warm["first call"])),
         ("import blockarray", duration(warm["import"])),

@@ -284,6 +284,7 @@ def rows(device: str) -> list[Row]:
     else:
         out += [Row(f"matmul {mm} {short}", matmul, ((mm, mm),) * 2, t, flops=2 * mm**3) for short, t, _ in FLOATS]
         out.append(Row(f"gelu(a @ b + c) {mm} f32", gelu_matmul, ((mm, mm), (mm, mm), (mm,)), flops=2 * mm**3))
+        out.append(Row("matmul 32 f32", matmul, ((32, 32),) * 2, flops=2 * 32**3))
     out.append(Row("10 ops on 1,000 elements f32", small, ((1000,),)))
     return out
 
@@ -324,6 +325,7 @@ def product(
 def gpu_products() -> list[Row]:
     bf16, f16 = "bfloat16", "float16"
     out = [product(f"matmul {n} {t}", n, n, n, d) for t, d in (("bf16", bf16), ("f16", f16)) for n in SQUARES]
+    out.append(product("matmul 256 bf16", 256, 256, 256, bf16))  # whose time is the host's
     out += [
         product(f"matmul 8192 bf16, {which}", 8192, 8192, 8192, bf16, function=function)
         for which, function in (("a.T @ b", matmul_tn), ("a @ b.T", matmul_nt), ("a.T @ b.T", matmul_tt))
