@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..compiler.ir import I64, Kernel, Type, Value
-from ..compiler.passes.cse import cse
 from .emit import Builder, building
 from .errors import CompilationError
 from .memory import TensorDescriptor
@@ -149,7 +148,7 @@ def build(
     b.attrs |= {"schedule": "blocks", "num_warps": num_warps, "num_stages": num_stages}
     if parameters.aligned:
         b.attrs["aligned"] = tuple(parameters.aligned)
-    kernel = cse(tidy(b.finish()))
+    kernel = tidy(b.finish())
     if any(op.name == "check" for op in kernel.walk()):
         kernel.params += (Value(Type("i64", pointer=True), None, "errors"),)
     return kernel
