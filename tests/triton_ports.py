@@ -275,6 +275,7 @@ def run_tests(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     sys.path.insert(0, str(path.parent))
     recorder = Recorder(options.shard, options.shards, options.seconds)
     arguments = [str(path), "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "--import-mode=prepend"]
+    arguments += ["--confcutdir", options.checkout, "--rootdir", options.checkout]
     arguments += ["--device", options.device, *(["-k", options.k] if options.k else []), "-o", "addopts="]
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         pytest.main(arguments, plugins=[recorder])

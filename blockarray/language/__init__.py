@@ -60,6 +60,7 @@ from .memory import (
 )
 from .program import (
     assume,
+    condition,
     debug_barrier,
     device_assert,
     device_print,

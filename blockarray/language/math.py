@@ -7,12 +7,26 @@ from typing import Any
 from .elementwise import (
     _floats,
     _row,
+    abs,
+    ceil,
+    clamp,
     cos,
+    div_rn,
     erf,
     exp,
+    exp2,
     fdiv,
+    floor,
+    fma,
     log,
+    log2,
+    maximum,
+    minimum,
+    rsqrt,
     sin,
+    sqrt,
+    sqrt_rn,
+    umulhi,
 )  # fmt: skip
 from .emit import elementwise
 from .errors import CompilationError
@@ -51,11 +65,6 @@ def exp10(x: Any) -> Tensor:
 def rcbrt(x: Any) -> Tensor:
     """One divided by the cube root."""
     return fdiv(1.0, cbrt(x))
-
-
-def erfc(x: Any) -> Tensor:
-    """1 - erf(x)."""
-    return 1.0 - erf(x)
 
 
 def round(x: Any) -> Tensor:

@@ -9,7 +9,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from . import program
-from .merge import decayed
+from .merge import decayed, rebuilt
 from .names import is_constexpr_annotation
 from .source import function_of, source_of
 from .types import constexpr
@@ -53,11 +53,9 @@ class Plain:
         """A constant, a default or an argument as the copies see it."""
         if isinstance(x, constexpr):
             return self.value(x.value)
-        if type(x) in (tuple, list):
-            return type(x)([self.value(item) for item in x])
-        if isinstance(x, FunctionType) or getattr(x, "fn", None) is None:
-            return x
-        inner = function_of(x)
+        if isinstance(x, (tuple, list)):
+            return rebuilt(x, [self.value(item) for item in x])
+        inner = None if isinstance(x, FunctionType) else function_of(x)
         return x if inner is None else self.function(inner)
 
 

@@ -178,6 +178,11 @@ class static_range:
         return iter(self.values)
 
 
+def condition(arg: Any, disable_licm: Any = False) -> Any:
+    """The condition of a `while`, with hints."""
+    return arg
+
+
 # -- hints ------------------------------------------------------------------------------------------------------------
 def _hint(x: Any, name: str, values: Any) -> Tensor:
     x = tensor(x)

@@ -54,7 +54,8 @@ def function_of(x: Any) -> FunctionType | None:
     """The Python function of a kernel or of one of its helpers, which their decorators hold as `fn`."""
     seen = 0
     while not isinstance(x, FunctionType):
-        x = getattr(x, "fn", None)
+        # A named tuple may have a field of that name.
+        x = None if isinstance(x, tuple) else getattr(x, "fn", None)
         seen += 1
         if x is None or seen > 16:
             return None

@@ -137,3 +137,9 @@ def test_table_names_do_for_all_floats():
         o = np.zeros(N, NUMPY[dtype])
         launch(unary, x_ptr=x, o_ptr=o, f=tl.exp)
         np.testing.assert_allclose(o.astype("f4"), np.exp(x.astype("f4")), rtol=0.1)
+
+
+def test_names():
+    assert tl.extra.libdevice.tanh is tl.math.tanh and tl.math.exp2 is tl.exp2
+    assert tl.float16.primitive_bitwidth == 16 and tl.pointer_type(tl.int8).element_ty == tl.int8
+    assert str(tl.bfloat16) == "bf16" and tl.int32.is_int() and not tl.uint8.is_int_signed()
