@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from . import dtypes
+
 #: (left values, right values) -> joined values, elementwise on arrays of one shape.
 Combine = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], Sequence[np.ndarray]]
 
@@ -29,7 +31,8 @@ def move(name: str, attrs: dict[str, Any], shape: tuple[int, ...], x: Sequence[n
         case "flip":
             return (np.flip(x[0], attrs["dim"]),)
         case "sort":
-            ordered = np.sort(x[0], axis=attrs["dim"])
+            narrow = dtypes.name(x[0].dtype) in dtypes.NARROW  # whose NaNs NumPy does not put last
+            ordered = np.sort(x[0].astype(np.float32) if narrow else x[0], axis=attrs["dim"]).astype(x[0].dtype)
             return (np.flip(ordered, attrs["dim"]) if attrs["descending"] else ordered,)
     counted = x[0][x[1]] if len(x) > 1 else x[0].ravel()
     (bins,) = shape

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .. import ir
 from . import gemm, object
 from .codegen import Codegen
+from .squeeze import squeeze
 from .target import SYMBOL, Target, host_target, make_target
 
 __all__ = ["SYMBOL", "Target", "assembly", "compile", "host_target", "make_target", "text"]
@@ -14,6 +15,8 @@ def text(kernel: ir.Kernel, target: Target) -> str:
     """The LLVM IR of a kernel."""
     if kernel.attrs.get("schedule") == "gemm" and any(op.name in ("dot", "reduce") for op in kernel.body.ops):
         return gemm.generate(kernel, target)
+    if kernel.attrs.get("schedule") == "blocks":
+        kernel = squeeze(kernel)
     return Codegen(kernel, target).module()
 
 

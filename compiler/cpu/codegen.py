@@ -12,17 +12,17 @@ from ..ir import Block, Kernel, Op, Value
 from ..llvm import math
 from ..llvm.convert import Register, constant, convert
 from ..llvm.text import Text, V
-from . import dot, regions
+from . import dot, regions, whole
 from .libmvec import host_math
-from .memory import Memory, address, i64, select
+from .memory import Memory, address, i64, parts, select
 from .nest import NestCode
-from .strips import Stage, Strips, copy_nest
+from .strips import FENCES, WHOLE, Stage, Strips, copy_nest, reads_whole
 from .target import Target
 
 #: Extents in scratch are rounded up to this, so that every chunk of lanes there is whole.
 PAD = 64
 #: Ops that see where a program begins or ends, or what is beside an element.
-_WHOLE = frozenset(("program_id", "dim_extent", "iota", "reduce", "argreduce", "scan", "dot"))
+_WHOLE = frozenset(("program_id", "dim_extent", "iota", "reduce", "argreduce", "scan", "gather", *WHOLE, *FENCES))
 
 
 @dataclass(slots=True)
@@ -61,6 +61,7 @@ class Codegen:
                 self.readers.setdefault(operand, set()).add(op)
         self.checks = {op: k + 1 for k, op in enumerate(op for op in kernel.walk() if op.name == "check")}
         self._prologue: list[str] = []
+        self._strings: dict[str, str] = {}
         self._prologue_block = "entry"
         self._scratch: V = i64(0)
         self._slot_of_param: dict[Value, int] = {}
@@ -89,7 +90,16 @@ class Codegen:
                 f"define i64 @kernel_scratch(ptr %args) {attributes} {{", "entry:", *size,
                 f"  ret i64 {self._scratch.ref}", "}",
             ]  # fmt: skip
-        return "\n".join((*lines, *t.declarations.values(), ""))
+        return "\n".join((*lines, *self._strings.values(), *t.declarations.values(), ""))
+
+    def string(self, text: str) -> V:
+        """A constant's address."""
+        name = f"@text{len(self._strings)}"
+        raw = text.encode() + b"\0"
+        body = "".join([chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02X}" for c in raw])
+        if text not in self._strings:
+            self._strings[text] = f'{name} = private constant [{len(raw)} x i8] c"{body}"'
+        return V(self._strings[text].split(" ")[0], "ptr")
 
     @contextmanager
     def hoisted(self) -> Iterator[None]:
@@ -225,7 +235,8 @@ class Codegen:
         else:
             # Only sizes are asked for ahead of their turn.
             for operand in value.op.operands:
-                self.scalar(operand)
+                if not operand.type.extents:
+                    self.scalar(operand)
             self.run_scalar(value.op)
             return self.scalars[value]
         self.scalars[value] = reg
@@ -248,8 +259,8 @@ class Codegen:
         value = op.results[0]
         if op.name == "const" or value in self.scalars:
             return
-        args = [self.scalar(v) for v in op.operands]
-        pure = op.name not in ("load_view", "load_ptr", "program_id", "dim_start", "dim_extent")
+        args = [self.scalar(v) for v in op.operands if not v.type.extents]
+        pure = op.name not in ("load_view", "load_ptr", "gather", "program_id", "dim_start", "dim_extent")
         if pure and all(v in self.invariant for v in op.operands):
             self.invariant.add(value)
             with self.hoisted():
@@ -277,14 +288,23 @@ class Codegen:
             return select(t, mask, found, constant(t, op.attrs.get("other", 0), dtype))
         if op.name == "broadcast":
             return args[0]
+        if op.name == "gather":
+            where = whole.gathered(self, op, args[-1], {})
+            return self.memory.load(self.slot(op.operands[0]).dtype, where, 0)
         return self.apply(op, args, 0)
 
     def apply(self, op: Op, args: list[Register], n: int) -> Register:
-        """An elementwise op or cast on register values of n lanes."""
-        out = op.result.type.dtype
+        """An elementwise op, a cast or one of a pointer, on register values of n lanes."""
+        out, given = op.result.type.dtype, [v.type.dtype for v in op.operands]
         if op.name == "cast":
-            return convert(self.t, args[0], op.operands[0].type.dtype, out)
-        return self.combine(op.name, args, [v.type.dtype for v in op.operands], out)
+            return convert(self.t, args[0], given[0], out)
+        if op.name == "bitcast":
+            return whole.bitcast(self.t, args[0], given[0], out)
+        if op.name in ("int_to_ptr", "ptr_to_int"):
+            (value,) = parts(args[0])
+            to_int = op.name == "ptr_to_int"
+            return self.t.cast("ptrtoint" if to_int else "inttoptr", value, "i64" if to_int else "ptr")
+        return self.combine(op.name, args, given, out)
 
     def combine(self, name: str, args: list[Register], given: list[str], out: str) -> Register:
         return math.emit(self.t, name, args, given, out, self.math)
@@ -314,22 +334,39 @@ class Codegen:
         return found
 
     def allocate(self, dtype: str, extents: tuple[int | str, ...], order: list[int]) -> Slot:
-        """Scratch for a tile whose extents are laid out in `order`, the last one with stride 1 and padded."""
+        """Scratch for a tile whose extents are laid out in `order`, the last one with stride 1.
+
+        That one is padded, unless it is a power of two: then no vector runs over its end.
+        """
         t = self.t
         with self.hoisted():
             strides: dict[int, V | int] = {}
-            size: V = i64(1)
+            size: V | int = 1
             for place, k in enumerate(reversed(order)):
-                extent = self.limits[extents[k]] if isinstance(extents[k], str) else i64(int(extents[k]))
+                extent = extents[k]
                 strides[k] = size if place else 1
-                if not place:
-                    extent = t.bin("and", t.bin("add", extent, i64(PAD - 1)), i64(-PAD))
-                size = t.bin("mul", size, extent) if place else extent
+                if isinstance(extent, str):
+                    size = self._product(size, self.limits[extent] if place else self._padded(self.limits[extent], PAD))
+                elif place or (extent > 1 and extent & (extent - 1) == 0):
+                    size = self._product(size, extent)
+                else:
+                    size = -(-extent // PAD) * PAD
+            size = self._padded(size, PAD)
             base = t.gep(V("%scratch", "ptr"), self._scratch, "i8")
-            nbytes = t.bin("mul", size, i64(dtypes.SIZE[dtype]))
-            nbytes = t.bin("and", t.bin("add", nbytes, i64(63)), i64(-64))
-            self._scratch = t.bin("add", self._scratch, nbytes)
-        return Slot(base, dtype, tuple([strides[k] for k in range(len(extents))]), size)
+            nbytes = self._padded(self._product(size, dtypes.SIZE[dtype]), 64)
+            self._scratch = t.bin("add", self._scratch, _integer(nbytes))
+        return Slot(base, dtype, tuple([strides[k] for k in range(len(extents))]), _integer(size))
+
+    def _product(self, a: V | int, b: V | int) -> V | int:
+        if isinstance(a, int) and isinstance(b, int):
+            return a * b
+        return self.t.bin("mul", _integer(a), _integer(b))
+
+    def _padded(self, size: V | int, unit: int) -> V | int:
+        """The next multiple of a power of two."""
+        if isinstance(size, int):
+            return -(-size // unit) * unit
+        return self.t.bin("and", self.t.bin("add", size, i64(unit - 1)), i64(-unit))
 
     def tile(self, value: Value) -> Slot:
         """A tile's values in scratch."""
@@ -349,7 +386,7 @@ class Codegen:
         """Emit a block's ops, but not its yield."""
         line: list[Op] = []
         for op in block.ops:
-            if op.regions:
+            if op.regions and op.name not in WHOLE:
                 self.run_line(line)
                 line = []
                 regions.emit(self, op)
@@ -361,12 +398,14 @@ class Codegen:
         """Emit ops without regions."""
         inside = set(line)
         escaping = [v for op in line for v in op.results if not inside.issuperset(self.readers.get(v, ()))]
-        for op in line:
-            if op.name == "dot":
-                for v in op.operands:
-                    if v.op in inside:
-                        self.slot(v)  # row-major, whatever way its nest would lay it out
-        self.run_stages(Strips(self.kernel, line, escaping, self.kept).stages())
+        wanted = [v for v in escaping if any(v in reads_whole(op) for op in self.readers.get(v, ()))]
+        for v in (*wanted, *[v for op in line for v in reads_whole(op)]):
+            if v.op in inside:
+                # Row-major, whatever way its nest would lay it out, and as wide as what reads it computes.
+                readers = self.readers[v]
+                wide = {dot.accumulated(op) if op.name == "dot" else v.type.dtype for op in readers}
+                self.slot(v, wide.pop() if len(wide) == 1 and v.op.name not in WHOLE else None)
+        self.run_stages(Strips(self.kernel, line, escaping, self.kept, wanted).stages())
 
     def run_stages(self, stages: list[Stage]) -> None:
         """Emit stages in their order."""
@@ -374,8 +413,12 @@ class Codegen:
             for op in stage.scalars:
                 self.run_scalar(op)
             for nest in stage.nests:
-                dots = [op for op in nest.roots if op.name == "dot"]
-                for op in dots:
-                    dot.emit(self, op)
-                if not dots:
+                if nest.roots and nest.roots[0].name in WHOLE:
+                    for op in nest.roots:
+                        whole.emit(self, op)
+                else:
                     NestCode(self, nest).emit()
+
+
+def _integer(x: V | int) -> V:
+    return x if isinstance(x, V) else i64(x)

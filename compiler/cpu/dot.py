@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .. import dtypes
@@ -19,21 +21,44 @@ ROWS = 4
 
 
 def emit(code: Codegen, op: Op) -> None:
-    """Emit one dot.  Tiles are padded, so every vector along the result's columns is whole."""
+    """Emit one dot, or a batch of them."""
+    t = code.t
+    wide = accumulated(op)
+    slots = [*[code.tile(v) for v in op.operands], code.slot(op.result, wide)]
+    code.kept.add(op.result)
+    if len(op.result.type.extents) == 2:
+        _product(code, op, slots)
+        return
+    with Counted(t, i64(0), code.extent(op.result.type.extents[0]), i64(1)) as number:
+        matrices = []
+        for slot in slots:
+            stride = slot.strides[0]
+            step = t.bin("mul", number, stride if isinstance(stride, V) else i64(stride))
+            base = address(t, slot.base, step, slot.dtype)
+            matrices.append(replace(slot, base=base, strides=slot.strides[1:]))
+        _product(code, op, matrices)
+
+
+def accumulated(op: Op) -> str:
+    """The dtype that a dot's sums have; its operands are best kept in it."""
+    dtype = op.result.type.dtype
+    return "f32" if dtype in dtypes.NARROW else dtype
+
+
+def _product(code: Codegen, op: Op, slots: Sequence[Slot]) -> None:
+    """One product of matrices.  Every vector along the result's columns is whole: tiles are padded or powers of two."""
     t = code.t
     out = op.result.type
-    wide = "f32" if out.dtype in dtypes.NARROW else out.dtype
-    a, b, *acc = [code.tile(v) for v in op.operands]
-    result = code.slot(op.result, wide)
-    code.kept.add(op.result)
-    m, n = (code.extent(e) for e in out.extents)
-    depth = code.extent(op.operands[0].type.extents[1])
+    wide = accumulated(op)
+    a, b, *acc, result = slots
+    m, n = (code.extent(e) for e in out.extents[-2:])
+    depth = code.extent(op.operands[0].type.extents[-1])
     width = max(2, 2 * code.target.vector_bytes // dtypes.SIZE[dtypes.PART.get(wide, wide)])
-    width = min(width, 64)
-    given = op.operands[0].type.dtype
+    columns = out.extents[-1]
+    width = min(width, columns if isinstance(columns, int) and columns > 1 else 64)
 
-    def load(slot: Slot, row: V, column: V, lanes: int, dtype: str) -> Register:
-        return convert(t, code.memory.load(slot.dtype, locate(slot, row, column), lanes), dtype, wide)
+    def load(slot: Slot, row: V, column: V, lanes: int) -> Register:
+        return convert(t, code.memory.load(slot.dtype, locate(slot, row, column), lanes), slot.dtype, wide)
 
     def locate(slot: Slot, row: V, column: V) -> V:
         steps = [x if s == 1 else t.bin("mul", x, s if isinstance(s, V) else i64(s))
@@ -63,12 +88,12 @@ def emit(code: Codegen, op: Op) -> None:
         # Rows past the end repeat the last one.
         rows = [t.call("llvm.smin.i64", "i64", [t.bin("add", top, i64(r)), last]) for r in range(ROWS)]
         for group, row in zip(cells, rows, strict=True):
-            start = load(acc[0], row, column, width, out.dtype) if acc else code.constant(0, wide, width)
+            start = load(acc[0], row, column, width) if acc else code.constant(0, wide, width)
             write(group, start)
         with Counted(t, i64(0), depth, i64(1)) as k:
-            y = load(b, k, column, width, given)
+            y = load(b, k, column, width)
             for group, row in zip(cells, rows, strict=True):
-                x = splat(t, load(a, row, k, 0, given), width)
+                x = splat(t, load(a, row, k, 0), width)
                 write(group, add_product(x, y, read(group)))
         for group, row in zip(cells, rows, strict=True):
             code.memory.store(wide, read(group), locate(result, row, column))

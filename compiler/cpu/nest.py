@@ -15,6 +15,7 @@ from .. import dtypes, ops
 from ..ir import Op, Value
 from ..llvm.convert import Register, convert, memory_type, to_memory
 from ..llvm.text import V, lanes
+from . import atomics, whole
 from .loops import Counted, When
 from .memory import address, clamp, i64, join, lane_numbers, parts, select, splat
 from .reduction import Reduction, Scan
@@ -95,9 +96,9 @@ class NestCode:
         self.lanes = self._choose_lanes() if self.rank else 0
         self.streamed = self._is_streamed()
         self.loops = self._order()
-        self.merged = self.work >= MERGE and self.loops[-1].kind == "lane"
+        self.merged = self.work >= MERGE and self.loops[-1].kind == "lane" and not self._is_whole()
         self.level_of = {loop.axis: k for k, loop in enumerate(self.loops)}
-        self.effects = [op for op in nest.roots if not op.results]
+        self.effects = [op for op in nest.roots if not op.results or op.name in ("atomic", "histogram")]
         self.reductions = [Reduction(self, op) for op in nest.roots if op.name in ("reduce", "argreduce")]
         self.scans = {op: Scan(self, op) for op in nest.roots if op.name == "scan"}
         self.accesses: dict[Item | Op | Value, Access] = {}
@@ -117,7 +118,7 @@ class NestCode:
 
     def _choose_lane(self) -> int:
         """The axis along which vectors lie: one of unit stride in most loads and stores; the last, if in doubt."""
-        score = [0] * self.rank
+        score = [-1 if e == 1 else 0 for e in self.nest.extents]
         for axes, strides, weight in self._views():
             for axis, stride in zip(axes, strides, strict=True):
                 score[axis] += weight if is_const(stride, 1) else 0
@@ -195,11 +196,19 @@ class NestCode:
                 found += [a for a, s in zip(axes, strides, strict=True) if a != self.lane and is_const(s, 1)]
         return found
 
+    def _is_whole(self) -> bool:
+        """Whether all vectors are."""
+        extent = self.nest.extents[self.lane]
+        return isinstance(extent, int) and extent % self.lanes == 0
+
     # -- emission -----------------------------------------------------------------------------------------------------
     def emit(self) -> None:
         self._place()
         for reduction in self.reductions:
             reduction.prepare()
+        for op in self.effects:
+            if op.name == "histogram":
+                self._clear_counts(op)
         self.body(0)
         for reduction in self.reductions:
             reduction.finish()
@@ -219,6 +228,9 @@ class NestCode:
         for op in self.effects:
             if op.name == "store_view":
                 self.accesses[op] = self._view_access(op, tuple(range(self.rank)))
+            if op.name == "atomic" and self.rank and self.code.readers.get(op.result):
+                slot = self.code.slot(op.result, innermost=self.lane)
+                self.accesses[op] = self.slot_access(slot, dict(enumerate(range(self.rank))))
             for value in op.operands if self.rank else ():
                 if value.type.extents:
                     item = self.nest.item(value)
@@ -379,8 +391,7 @@ class NestCode:
         with Counted(self.t, start, last, i64(self.lanes)) as position:
             self.positions[axis] = position
             self.body(k + 1)
-        extent = self.nest.extents[axis]
-        if isinstance(extent, int) and extent % self.lanes == 0:
+        if self._is_whole():
             return
         with When(self.t, t.cmp("slt", last, end)):
             self.positions[axis] = last
@@ -449,7 +460,9 @@ class NestCode:
         for reduction in self.reductions:
             reduction.update()
         for value in self.nest.keeps:
-            self.store(self.accesses[value], self.full(self.nest.item(value)))
+            access = self.accesses[value]
+            reg = self.full(self.nest.item(value))
+            self.store(access, convert(self.t, reg, value.type.dtype, access.dtype))
         for op in self.effects:
             self._effect(op)
 
@@ -486,9 +499,15 @@ class NestCode:
             return t.bin("add", t.splat(position, n), lane_numbers(n)) if n else position
         if op.name == "load_view":
             return self.load(self.accesses[item], n, op.attrs.get("other", 0))
+        if n and op.name == "cast" and item.value.type.dtype == "i32" and _is_iota(item.args[0]):
+            # The positions need not be wide first.
+            first = t.cast("trunc", self.positions[self.lane], "i32")
+            return t.bin("add", t.splat(first, n), lane_numbers(n, "i32"))
         args = [self.full(a) if vectorised else self.values[a] for a in item.args]
         if op.name == "load_ptr":
             return self._gather(op, args, n)
+        if op.name == "gather":
+            return self._pick(op, args[0], n)
         if op.name == "scan":
             return self.scans[op].step(args[0])
         return code.apply(op, args, n)
@@ -615,6 +634,18 @@ class NestCode:
         other = op.attrs.get("other", 0)
         return select(t, mask, found, self.code.constant(other, dtype, n)) if mask is not None and other else found
 
+    def _pick(self, op: Op, index: Register, n: int) -> Register:
+        """Elements of a tile in scratch."""
+        t, dtype = self.t, op.result.type.dtype
+        positions = dict(enumerate(self.positions))
+        if n:
+            at = self.positions[self.lane]
+            positions[self.lane] = t.bin("add", t.splat(at, n), lane_numbers(n))
+        where = whole.gathered(self.code, op, index, positions)
+        held = self.code.tile(op.operands[0]).dtype
+        found = self.memory.gather(held, where) if n else self.memory.load(held, where, 0)
+        return convert(t, found, held, dtype)
+
     # -- effects ------------------------------------------------------------------------------------------------------
     def _operand(self, value: Value) -> Register:
         if not self.rank:
@@ -626,6 +657,12 @@ class NestCode:
             self.store(self.accesses[op], self._operand(op.operands[0]))
         elif op.name == "store_ptr":
             self._scatter(op)
+        elif op.name == "atomic":
+            self._atomic(op)
+        elif op.name == "histogram":
+            self._count(op)
+        elif op.name == "barrier":
+            self.t.line("fence seq_cst")
         else:
             self._check(op)
 
@@ -689,14 +726,80 @@ class NestCode:
             with When(self.t, parts(mask[0])[0]) if mask else When(self.t, V("true", "i1")):
                 self._scatter_one(op, value, address(t, ptr, parts(index)[0], dtype))
             return
-        values, indices = self._spill(value, dtype), self._spill(index, "i64")
+        places = op.operands[2].type.dtype
+        values, indices = self._spill(value, dtype), self._spill(index, places)
         masks = self._spill(mask[0], "bool") if mask else []
-        count = clamp(t, self.count, self.lanes) if self.count is not None else i64(self.lanes)
-        with Counted(t, i64(0), count, i64(1)) as lane:
+        with self._each_lane() as lane:
             active = parts(self._lane(masks, "bool", lane))[0] if masks else V("true", "i1")
             with When(t, active):
-                where = address(t, ptr, parts(self._lane(indices, "i64", lane))[0], dtype)
+                where = address(t, ptr, parts(self._lane(indices, places, lane))[0], dtype)
                 self._scatter_one(op, self._lane(values, dtype, lane), where)
+
+    def _each_lane(self) -> Counted:
+        """A loop over the lanes that are within the extent."""
+        count = clamp(self.t, self.count, self.lanes) if self.count is not None else i64(self.lanes)
+        return Counted(self.t, i64(0), count, i64(1))
+
+    def _atomic(self, op: Op) -> None:
+        """Lane by lane, in order; what was there before, or 0 where the mask is False."""
+        t, code, dtype = self.t, self.code, op.result.type.dtype
+        masked, cas = op.attrs.get("masked", False), op.attrs["kind"] == "cas"
+        ptr = code.integer(pointer(op))
+        given = [v for v in op.operands if not v.type.pointer]
+        access = self.accesses.get(op)
+        if self.rank:
+            spilled = [self._spill(self._operand(v), v.type.dtype) for v in given]
+        old = [self.memory.alloca(v.ty) for v in parts(code.constant(0, dtype, 0))]
+
+        def run(values: list[Register]) -> Register:
+            for cell in old:
+                t.store(parts(code.constant(0, dtype, 0))[0], cell, 8)
+            active = parts(values.pop())[0] if masked else V("true", "i1")
+            with When(t, active):
+                *first, value, index = values
+                where = address(t, ptr, parts(index)[0], dtype)
+                found = atomics.one(code, op, where, value, first[0] if cas else None)
+                for cell, v in zip(old, parts(found), strict=True):
+                    t.store(v, cell, 8)
+            return join([t.load(cell, v.ty, 8) for cell, v in zip(old, parts(found), strict=True)])
+
+        if not self.rank:
+            code.scalars[op.result] = run([self._operand(v) for v in given])
+            return
+        with self._each_lane() as lane:
+            lanes_ = zip(spilled, [v.type.dtype for v in given], strict=True)
+            found = run([self._lane(cells, d, lane) for cells, d in lanes_])
+            if access is not None:
+                step = _integer(access.strides[self.lane])
+                place = t.bin("mul", t.bin("add", self.positions[self.lane], lane), step)
+                self.memory.store(dtype, found, address(t, access.base, place, dtype))
+
+    def _clear_counts(self, op: Op) -> None:
+        """A slot for a histogram; what is out of range goes to its end."""
+        (bins,) = op.result.type.extents
+        slot = self.code.allocate("i32", (2 * int(bins),), [0])
+        self.memory.clear(slot.base, 4 * (int(bins) + 1))
+        self.code.slots[op.result] = slot
+
+    def _count(self, op: Op) -> None:
+        t, dtype = self.t, op.operands[0].type.dtype
+        slot, (bins,) = self.code.slots[op.result], op.result.type.extents
+        (index,) = parts(convert(t, self._operand(op.operands[0]), dtype, "i64"))
+        inside = t.cmp("ult", index, t.like(bins, index))
+        for mask in op.operands[1:]:
+            inside = t.bin("and", inside, parts(self._operand(mask))[0])
+        index = t.select(inside, index, t.like(bins, index))
+
+        def add(at: V) -> None:
+            place = t.gep(slot.base, at, "i32")
+            t.store(t.bin("add", t.load(place, "i32", 4), V("1", "i32")), place, 4)
+
+        if not self.rank:
+            add(index)
+            return
+        places = self._spill(index, "i64")
+        with self._each_lane() as lane:
+            add(parts(self._lane(places, "i64", lane))[0])
 
     def _scatter_one(self, op: Op, value: Register, where: V) -> None:
         dtype = op.operands[0].type.dtype
@@ -712,6 +815,8 @@ class NestCode:
         ok = self._operand(op.operands[0])
         assert isinstance(ok, V)
         bad = t.bin("xor", ok, t.like(True, ok))
+        for mask in op.operands[1:]:
+            bad = t.bin("and", bad, parts(self._operand(mask))[0])
         if self.rank and self.count is not None:
             bad = t.bin("and", bad, self.memory.mask(self.count, self.lanes))
         errors = next((p for p in self.code.kernel.params if p.name == "errors"), None)
@@ -721,6 +826,10 @@ class NestCode:
         with When(self.t, t.any(bad)):
             old = t.load(where, "i64", 8)
             t.store(t.select(t.cmp("eq", old, i64(0)), i64(self.code.checks[op]), old), where, 8)
+
+
+def _is_iota(item: Item) -> bool:
+    return not item.kept and item.value.op is not None and item.value.op.name == "iota"
 
 
 def _integer(x: V | int) -> V:

@@ -1,8 +1,8 @@
 """Cuts a straight line of block IR into loop nests.
 
-A *barrier* (reduction, dot) has to see all of its operand before anything reads its result.  The stage of an op is the
-largest number of barriers on a path to it; ops of one stage and equal extents share one loop nest.  Memory order adds
-stages where a load must see an earlier store, or a store must wait for earlier loads.
+A *barrier* (reduction, dot, what moves elements) has to see all of its operand before anything reads its result.  The
+stage of an op is the largest number of barriers on a path to it; ops of one stage and equal extents share one loop
+nest.  Memory order adds stages where a load must see an earlier store, or a store must wait for earlier loads.
 
 A value that another nest needs is computed again there if that is cheap and the memory it reads still stands, and is
 kept in scratch otherwise.  Barrier results are always kept (scalars in registers).
@@ -16,12 +16,21 @@ from dataclasses import dataclass, field
 from .. import ops
 from ..ir import Kernel, Op, Value
 
-BARRIERS = frozenset(("reduce", "argreduce", "dot"))
+#: Ops on whole tiles in scratch.
+WHOLE = frozenset((
+    "dot", "reshape", "join", "split", "cat", "flip", "sort", "reduce_by", "scan_by", "print",
+))  # fmt: skip
+BARRIERS = WHOLE | {"reduce", "argreduce", "histogram", "atomic"}
 LOADS = frozenset(("load_view", "load_ptr"))
-STORES = frozenset(("store_view", "store_ptr"))
+#: Ops that no access is moved over.
+FENCES = frozenset(("atomic", "barrier"))
+STORES = frozenset(("store_view", "store_ptr")) | FENCES
 #: Values at least this dear (in additions) are kept rather than computed again.
 DEAR = 7
-_COSTS = {"const": 0, "iota": 0, "broadcast": 0, "program_id": 0, "dim_start": 0, "dim_extent": 0, "load_ptr": 4}
+_COSTS = {
+    "const": 0, "iota": 0, "broadcast": 0, "trans": 0, "program_id": 0, "dim_start": 0, "dim_extent": 0, "load_ptr": 4,
+    "gather": 4,
+}  # fmt: skip
 
 Axes = tuple[int, ...]
 Key = tuple[int, int, tuple[int | str, ...]]
@@ -75,9 +84,13 @@ class Stage:
 
 
 def resolve(value: Value, where: Axes) -> tuple[Value, Axes]:
-    """See through broadcasts."""
-    while value.op is not None and value.op.name == "broadcast":
-        where = tuple([where[d] for d in value.op.attrs["dims"]])
+    """See through broadcasts and transpositions."""
+    while value.op is not None and value.op.name in ("broadcast", "trans"):
+        if value.op.name == "trans":
+            perm = value.op.attrs["perm"]
+            where = tuple([where[perm.index(k)] for k in range(len(perm))])
+        else:
+            where = tuple([where[d] for d in value.op.attrs["dims"]])
         value = value.op.operands[0]
     return value, where
 
@@ -88,7 +101,16 @@ def is_const(value: Value, number: int) -> bool:
 
 def pointer(op: Op) -> Value:
     """The pointer that a load or store goes through."""
+    if op.attrs.get("kind") == "cas":
+        return op.operands[2]
     return op.operands[0] if op.name in LOADS else op.operands[1]
+
+
+def reads_whole(op: Op) -> Sequence[Value]:
+    """The tiles that an op reads at other places than it writes: they must be in scratch before."""
+    if op.name == "gather":
+        return op.operands[:1]
+    return [v for v in op.operands if v.type.extents] if op.name in WHOLE else ()
 
 
 def view(op: Op) -> tuple[Value, Value, tuple[Value, ...], tuple[Value, ...]]:
@@ -101,7 +123,7 @@ def view(op: Op) -> tuple[Value, Value, tuple[Value, ...], tuple[Value, ...]]:
 def loop_extents(op: Op) -> tuple[int | str, ...]:
     """Extents of the nest that runs an op."""
     if op.name in BARRIERS or not op.results:
-        return op.operands[0].type.extents
+        return op.operands[0].type.extents if op.operands else ()
     return op.result.type.extents
 
 
@@ -117,9 +139,18 @@ class Strips:
         Values of the line that something outside it reads.
     kept : set of Value
         Tiles that are in scratch; grows.
+    whole : set of Value
+        Values of the line that something outside it reads from scratch.
     """
 
-    def __init__(self, kernel: Kernel, line: Sequence[Op], escaping: Iterable[Value], kept: set[Value]) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        line: Sequence[Op],
+        escaping: Iterable[Value],
+        kept: set[Value],
+        whole: Iterable[Value] = (),
+    ) -> None:
         self.kernel = kernel
         self.line = [op for op in line if op.name != "yield"]
         self.kept = kept
@@ -135,11 +166,12 @@ class Strips:
         for op in self.line:
             if op.name in BARRIERS or op.name == "scan" or not op.results:
                 self._nest(self._key(op)).roots.append(op)
-            if op.name in BARRIERS and op.result.type.extents:
-                kept.add(op.result)
-            if op.name == "dot":
-                for value in op.operands:
-                    self._keep(value)
+            if op.name in BARRIERS:
+                kept.update([v for v in op.results if v.type.extents])
+            for value in reads_whole(op):
+                self._keep(value)
+        for value in whole:
+            self._keep(value)
         # Outside the line nothing more can be kept: settle it for all that escaping values are computed from.
         stack, seen = list(escaping), set[Value]()
         while stack:
@@ -156,7 +188,7 @@ class Strips:
         extents = loop_extents(op)
         # Values of few extents are read by nests of more, at the same stage; scalar effects come last.
         rank = len(extents) or 99
-        return (self.stage[op] if stage is None else stage, rank if op.name != "dot" else 98, extents)
+        return (self.stage[op] if stage is None else stage, 98 if op.name in WHOLE else rank, extents)
 
     def _nest(self, key: Key) -> Nest:
         return self.nests.setdefault(key, Nest(key[2]))
@@ -170,19 +202,34 @@ class Strips:
     def _may_alias(self, p: Value, q: Value) -> bool:
         return p is q or not self.noalias
 
+    def _may_change(self, store: Op, p: Value) -> bool:
+        return store.name in FENCES or self._may_alias(pointer(store), p)
+
     def _assign_stages(self) -> None:
         loads: list[Op] = []
         stores: list[Op] = []
         scans: dict[Key, int] = {}
+        prints: list[Op] = []
         for op in self.line:
-            stage = max([self._ready(v) for v in op.operands], default=0)
-            if op.name == "broadcast" and 0 < len(op.operands[0].type.extents) == len(op.result.type.extents):
-                stage += 1  # a permutation: its operand's nest has as many extents
+            captured = [v for region in op.regions for inner in region.ops for v in inner.operands]
+            stage = max([self._ready(v) for v in (*op.operands, *captured)], default=0)
+            for value in reads_whole(op):
+                if value.op in self.stage:
+                    stage = max(stage, self.stage[value.op] + (op.name not in WHOLE))
+            permutes = op.name == "broadcast" and 0 < len(op.operands[0].type.extents) == len(op.result.type.extents)
+            if permutes or op.name == "trans":
+                stage += 1  # its operand's nest has as many extents
             if op.name in LOADS:
                 for store in stores:
-                    if self._may_alias(pointer(store), pointer(op)):
+                    if self._may_change(store, pointer(op)):
                         stage = max(stage, self.stage[store] + 1)
                 loads.append(op)
+            elif op.name in FENCES:
+                stage = max([stage, *[self.stage[other] + 1 for other in (*loads, *stores)]])
+                stores.append(op)
+            elif op.name == "print":
+                stage = max([stage, *[self.stage[other] + 1 for other in prints]])
+                prints.append(op)
             elif op.name in STORES:
                 stage = self._store_stage(op, stage, loads, stores)
                 stores.append(op)
@@ -196,7 +243,7 @@ class Strips:
     def _store_stage(self, op: Op, stage: int, loads: list[Op], stores: list[Op]) -> int:
         p = pointer(op)
         for store in stores:
-            if pointer(store) is p:
+            if store.name in FENCES or pointer(store) is p:
                 stage = max(stage, self.stage[store] + 1)
         for load in loads:
             if not self._may_alias(p, pointer(load)):
@@ -213,12 +260,13 @@ class Strips:
     # -- what to keep -------------------------------------------------------------------------------------------------
     def _measure(self) -> None:
         for op in self.line:
+            if op.name in BARRIERS or op.name == "scan":
+                for value in op.results:
+                    self.cost[value], self.reads[value] = 1 if op.name in BARRIERS else DEAR, frozenset()
+                continue
             if not op.results:
                 continue
-            value = op.results[0]
-            if op.name in BARRIERS or op.name == "scan":
-                self.cost[value], self.reads[value] = 1 if op.name in BARRIERS else DEAR, frozenset()
-                continue
+            value = op.result
             row = ops.TABLE.get(op.name)
             cost = _COSTS.get(op.name, row.cost if row else 1)
             reads = frozenset((pointer(op),)) if op.name in LOADS else frozenset()
@@ -251,7 +299,7 @@ class Strips:
                 store.name in STORES
                 and self._key(store)[:2] <= at[:2]
                 and self._key(store) != at
-                and any(self._may_alias(pointer(store), p) for p in reads)
+                and any(self._may_change(store, p) for p in reads)
                 for store in self.line
             )
         if dear:
@@ -276,7 +324,7 @@ class Strips:
         """The stages in the order to run them."""
         scalars: dict[int, list[Op]] = {}
         for op in self.line:
-            if op.results and not op.result.type.extents and op.name not in BARRIERS:
+            if op.results and op.name not in BARRIERS and not op.result.type.extents:
                 scalars.setdefault(self.stage[op], []).append(op)
         keys = sorted(self.nests, key=lambda k: (k[0], k[1], self._first(k)))
         last = max([*scalars, *[k[0] for k in keys]], default=-1)
@@ -336,7 +384,7 @@ class Collector:
         op = value.op
         if not where:
             return frozenset()
-        if kept or op is None or op.name in ("iota", "scan", "load_ptr"):
+        if kept or op is None or op.name in ("iota", "scan", "load_ptr", "gather"):
             return frozenset(where)
         if op.name == "load_view":
             _, _, strides, bounds = view(op)
@@ -364,11 +412,14 @@ def _tiles_read(op: Op) -> Sequence[Value]:
         return op.operands[:1]
     if op.name == "load_ptr":
         return op.operands[1:]
-    if op.name == "store_ptr":
-        return (op.operands[0], *op.operands[2:])
+    if op.name in ("store_ptr", "atomic"):
+        ptr = pointer(op)
+        return [v for v in op.operands if v is not ptr]
     if op.name == "scan":
         return op.operands[:1]
-    if op.name == "dot":
+    if op.name == "gather":
+        return op.operands[1:]
+    if op.name in WHOLE:
         return ()
     return op.operands
 

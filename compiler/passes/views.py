@@ -116,7 +116,7 @@ class _Views(Rewriter):
 
     # -- what values are ----------------------------------------------------------------------------------------------
     def form(self, x: Value) -> Affine | None:
-        if x.type.dtype not in _SIGNED:
+        if x.type.dtype not in _SIGNED or x.type.pointer:
             return None
         found = Affine(self.wide(x), ()) if not x.type.extents else self.affine.get(x)
         return found if found is None or self.hopes or not found.given else None

@@ -1,0 +1,241 @@
+"""Hand-written kernels as machine code, beside the interpreter."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+
+from blockarray.compiler import passes
+from blockarray.compiler.builder import Builder
+from blockarray.compiler.dtypes import NUMPY, NUMPY_NAMES
+from blockarray.compiler.ir import I64, Kernel, Type, Value
+from tests.compiler.block_programs import programs
+from tests.compiler.cpu_kernels import check
+
+RNG = np.random.default_rng(0)
+
+
+def pointer(dtype: str) -> Type:
+    return Type(dtype, pointer=True)
+
+
+def blocks(name: str = "k") -> Builder:
+    b = Builder(name)
+    b.attrs["schedule"] = "blocks"
+    return b
+
+
+def grid(b: Builder) -> list[Value]:
+    sizes = [b.param(f"grid_{k}", I64) for k in range(3)]
+    for size in sizes[::-1]:
+        b.grid_axis(size)
+    return sizes
+
+
+def positions(b: Builder, extents: Any) -> Value:
+    return b.reshape(b.iota(math.prod(extents)), extents)
+
+
+def data(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    if dtype == "bool":
+        return RNG.integers(0, 2, shape).astype(bool)
+    if dtype in ("f16", "bf16", "f32", "f64"):
+        return (RNG.standard_normal(shape) * 3).astype(NUMPY[dtype])
+    info = np.iinfo(NUMPY[dtype])
+    return RNG.integers(max(info.min, -99), min(info.max, 99), shape).astype(NUMPY[dtype])
+
+
+def compare(make, *arrays: np.ndarray, rtol: float = 0, atol: float = 0) -> None:
+    """Compare the tiles that `make` gives for tiles, with every pipeline."""
+    b = blocks()
+    params = [b.param(f"x{k}", pointer(NUMPY_NAMES[x.dtype])) for k, x in enumerate(arrays)]
+    made = make(b, *[b.load_ptr(p, positions(b, x.shape)) for p, x in zip(params, arrays, strict=True)])
+    made = [made] if isinstance(made, Value) else list(made)
+    outs = []
+    for k, value in enumerate(made):
+        b.store_ptr(value, b.param(f"out{k}", pointer(value.type.dtype)), positions(b, value.type.extents))
+        outs.append(np.zeros(math.prod(map(int, value.type.extents)), NUMPY[value.type.dtype]))
+    both(b.finish(), [*[x.ravel() for x in arrays], *outs], rtol, atol)
+
+
+def both(kernel: Kernel, args: list[Any], rtol: float = 0, atol: float = 0) -> None:
+    check(kernel, args, rtol, atol)
+    check(passes.run(kernel, check=True), args, rtol, atol)
+
+
+# -- elements that move -----------------------------------------------------------------------------------------------
+DTYPES = ["bool", "i8", "u16", "i64", "f16", "bf16", "f32", "f64"]
+SHAPES = [(2,), (64,), (4, 16), (16, 4), (2, 8, 4), (1, 32), (32, 1), (1, 1), (2, 1, 8)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_movements(dtype):
+    for shape in SHAPES:
+        backwards = tuple(range(len(shape)))[::-1]
+
+        def moved(b, x, y, backwards=backwards, shape=shape):
+            found = [
+                b.reshape(x, (x.type.extents[0] * math.prod(shape[1:]),)),
+                b.trans(b.op("maximum", x, x), backwards),
+            ]
+            found += [b.reshape(b.trans(x, backwards), shape[::-1]), b.join(x, y), *b.split(b.join(y, x))]
+            if math.prod(shape) > 1:
+                found += b.split(b.reshape(x, (math.prod(shape) // 2, 2)))
+            return found + [f for dim in backwards for f in (b.flip(x, dim), b.cat(x, y, dim))]
+
+        compare(moved, data(shape, dtype), data(shape, dtype))
+
+
+def test_movements_of_what_is_computed():
+    x = data((8, 16), "f32")
+
+    def chain(b, x):
+        e = b.op("multiply", x, x)
+        turned = b.trans(e, (1, 0))
+        halves = b.split(b.reshape(turned, (16, 4, 2)))
+        joined = b.join(halves[1], halves[0])
+        back = b.trans(b.reshape(joined, (16, 8)), (1, 0))
+        return b.op("add", back, b.flip(e, 1)), b.op("subtract", turned, b.trans(b.flip(e, 0), (1, 0)))
+
+    compare(chain, x)
+
+
+@pytest.mark.parametrize("dtype", ["i32", "u8", "f16", "f64"])
+def test_gathers(dtype):
+    cases = [((16,), 0, 64), ((4, 16), 1, 4), ((16, 4), 0, 8), ((2, 8, 4), 1, 16), ((4, 1), 1, 8), ((4, 8), 1, 1)]
+    for (shape, dim, n), kind in itertools.product(cases, (np.int32, np.uint8)):
+        index = RNG.integers(0, shape[dim], (*shape[:dim], n, *shape[dim + 1 :])).astype(kind)
+
+        def picked(b, x, i, dim=dim):
+            return b.gather(x, i, dim), b.op("add", b.gather(b.op("add", x, x), i, dim), b.gather(x, i, dim))
+
+        compare(picked, data(shape, dtype), index)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sorts(dtype):
+    for shape, dim in [((2,), 0), ((256,), 0), ((4, 32), 1), ((32, 4), 0), ((2, 16, 2), 1), ((8, 1), 1)]:
+        x = data(shape, dtype)
+        if dtype[0] in "bf" and dtype != "bool" and x.size > 4:
+            x.ravel()[RNG.integers(0, x.size, 4)] = [np.nan, np.inf, -np.inf, 0.0]
+        compare(lambda b, x, dim=dim: [b.sort(x, dim, down) for down in (False, True)], x)
+
+
+def test_histograms():
+    for shape, bins in [((64,), 4), ((8, 16), 32), ((1,), 8), ((32,), 1)]:
+        for dtype in ("i32", "i64", "u8", "i16"):
+            x = (data(shape, dtype) % (bins + 3)).astype(NUMPY[dtype]) - (dtype[0] == "i")
+            compare(lambda b, x, m, n=bins: [b.histogram(x, n), b.histogram(x, n, m)], x, data(shape, "bool"))
+
+
+def test_bits():
+    pairs = [
+        ("f32", "i32"),
+        ("i32", "f32"),
+        ("f16", "i16"),
+        ("bf16", "u16"),
+        ("u16", "bf16"),
+        ("f64", "i64"),
+        ("i8", "u8"),
+    ]
+    for dtype, out in pairs:
+        compare(lambda b, x, out=out: b.bitcast(x, out), data((32,), dtype))
+        compare(lambda b, x, out=out: b.bitcast(b.op("add", x, x), out), data((32,), dtype))
+
+
+# -- regions that join scalars ----------------------------------------------------------------------------------------
+def welford(b: Builder, dim: int, mean: Value, m2: Value, count: Value) -> tuple[Value, ...]:
+    with b.reduce_by([mean, m2, count], dim) as c:
+        (mean_a, m2_a, n_a), (mean_b, m2_b, n_b) = c.left, c.right
+        delta, n = b.op("subtract", mean_b, mean_a), b.op("add", n_a, n_b)
+        share = b.op("divide", n_b, n)
+        moved = b.op("add", mean_a, b.op("multiply", delta, share))
+        spread = b.op("multiply", b.op("multiply", delta, delta), b.op("multiply", n_a, share))
+        b.yield_(moved, b.op("add", b.op("add", m2_a, m2_b), spread), n)
+    return c.results
+
+
+def test_reductions_by_regions():
+    for shape in [(64,), (2,), (4, 32), (32, 4), (2, 8, 4), (8, 1)]:
+        for dim in range(len(shape)):
+            x = data(shape, "f64")
+            compare(lambda b, *v, dim=dim: welford(b, dim, *v), x, np.zeros_like(x), np.ones_like(x), rtol=1e-12)
+
+            def largest(b, x, i, dim=dim):
+                with b.reduce_by([x, i], dim) as c:
+                    (a, k), (d, j) = c.left, c.right
+                    first = b.op(
+                        "logical_or",
+                        b.op("greater", a, d),
+                        b.op("logical_and", b.op("equal", a, d), b.op("less", k, j)),
+                    )
+                    b.yield_(b.op("where", first, a, d), b.op("where", first, k, j))
+                return c.results
+
+            for dtype in ("i32", "f16"):
+                compare(largest, data(shape, dtype), np.arange(x.size).reshape(shape).astype(np.int32))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scans_by_regions(reverse):
+    for shape in [(64,), (2,), (32, 4), (2, 8, 4), (8, 1), (4, 4)]:
+        for dim in range(len(shape)):
+
+            def composed(b, a, c, dim=dim):
+                with b.scan_by([a, c], dim, reverse) as s:
+                    (a0, c0), (a1, c1) = s.left, s.right
+                    b.yield_(b.op("multiply", a0, a1), b.op("add", b.op("multiply", a1, c0), c1))
+                return s.results
+
+            for dtype in ("i64", "u8"):
+                compare(composed, data(shape, dtype), data(shape, dtype))
+
+            def scanned(b, x, dim=dim):
+                return b.scan(x, "cumsum", dim, reverse=reverse), b.scan(x, "cummax", dim, reverse=reverse)
+
+            compare(scanned, data(shape, "i32"))
+            compare(scanned, data(shape, "f32"), rtol=1e-5, atol=1e-5)
+
+
+def test_reductions():
+    for shape in [(64,), (4, 32), (32, 4), (2, 8, 4), (1, 16), (16, 1), (1, 1)]:
+        for dims in [(d,) for d in range(len(shape))] + [tuple(range(len(shape)))]:
+            x = data(shape, "f32")
+            compare(
+                lambda b, x, dims=dims: [b.reduce(x, kind, dims) for kind in ("sum", "max", "min")],
+                x,
+                rtol=1e-5,
+                atol=1e-5,
+            )
+            i = np.arange(x.size).reshape(shape)
+            compare(lambda b, x, i, dims=dims: b.argreduce(x, i, "argmax", dims), x, i)
+            compare(lambda b, x, dims=dims: b.reduce(x, "sum", dims), data(shape, "i64"))
+
+
+# -- products ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "i8"])
+def test_products(dtype):
+    out = {"f16": "f32", "bf16": "f32", "i8": "i32"}.get(dtype, dtype)
+    tolerance = {"rtol": 1e-5, "atol": 1e-4} if dtype != "i8" else {}
+    for m, n, k in [(16, 32, 16), (2, 64, 8), (64, 2, 32), (1, 16, 16), (16, 1, 16), (16, 16, 1), (1, 1, 4)]:
+        x, y, acc = data((m, k), dtype), data((k, n), dtype), data((m, n), out)
+
+        def products(b, x, y, turned, acc):
+            return b.dot(x, y, dtype=out), b.dot(x, y, acc), b.dot(x, b.trans(turned, (1, 0)), dtype=out)
+
+        compare(products, x, y, data((n, k), dtype), acc, **tolerance)
+        batches = [np.stack([v, v[::-1], v, v]) for v in (x, y, acc)]
+        compare(lambda b, x, y, acc: b.dot(x, y, acc), *batches, **tolerance)
+
+
+# -- whole programs ---------------------------------------------------------------------------------------------------
+@settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(programs())
+def test_random_programs(made):
+    kernel, args = made
+    both(kernel, args)
