@@ -174,6 +174,36 @@ def transpose(rows: int = 70, columns: int = 50, tall: int = 32, wide: int = 32,
     return m.case()
 
 
+def of_rows(op: str, rows: int, columns: int, dtype: str = "f32", warps: int = 4) -> Case:
+    """A scan or a sort of whole rows, one a program."""
+    m = Blocks(op, (rows,), warps)
+    x, out = (m.array(dtype, rows * columns) for _ in range(2))
+    m.begin()
+    b = m.b
+    at = m.plus(m.arange(columns), b.op("multiply", m.program(), b.const(columns)))
+    row = b.load_ptr(x, at)
+    found = {
+        "scan": lambda: b.scan(row, "cumsum", 0),
+        "sort": lambda: b.sort(row, 0),
+        "flip": lambda: b.flip(row, 0),
+    }[op]()
+    b.store_ptr(found, out, at)
+    return m.case(tolerance(dtype), 1e-5)
+
+
+def count_by_atomics(n: int, bins: int, block: int = 1024, warps: int = 4) -> Case:
+    """A histogram: an atomic addition for each element."""
+    m = Blocks("count", (-(-n // block),), warps)
+    x = m.array("i32", n, np.random.default_rng(0).integers(0, bins, n).astype(np.int32))
+    out, size = m.array("i32", bins, np.zeros(bins, np.int32)), m.scalar("i64", n)
+    m.begin()
+    b = m.b
+    at = m.plus(m.arange(block), b.op("multiply", m.program(), b.const(block)))
+    mask = m.less(at, size)
+    b.atomic("add", out, b.cast(b.load_ptr(x, at, mask), "i64"), m.full(1, (block,), "i32"), mask)
+    return m.case()
+
+
 # -- one op after the other -------------------------------------------------------------------------------------------
 def linear(m: Blocks, extents: Sequence[int], order: Sequence[int] | None = None) -> Value:
     """The number of each element of a tile in memory, along the dims in `order`, the last one fastest."""
@@ -430,6 +460,10 @@ CASES = {
     "softmax rows f16": lambda: softmax_rows(columns=256, tall=4, dtype="f16"),
     "layer norm": layer_norm,
     "layer norm bf16": lambda: layer_norm(columns=1536, dtype="bf16"),
+    "scan of rows": lambda: of_rows("scan", 3, 2048),
+    "sort of rows": lambda: of_rows("sort", 3, 512, warps=8),
+    "flip of rows": lambda: of_rows("flip", 3, 1024),
+    "count by atomics": lambda: count_by_atomics(3000, 32),
     "transpose": transpose,
     "transpose f16": lambda: transpose(64, 128, 32, 64, "f16"),
     "transpose f64": lambda: transpose(64, 64, 16, 64, "f64"),
