@@ -316,12 +316,24 @@ class Codegen:
         def make() -> V:
             first, bound = (parts(v)[0] for v in (self.register(x, wanted, 0), self.scalar(scalar)))
             room = t.bin("sub", t.cast("sext", bound, "i64"), t.cast("sext", first, "i64"))
-            # Said so that LLVM does not see through it and compare 64 bits again.
-            return t.op(f'call i32 asm "cvt.sat.s32.s64 $0, $1;", "=r,l"({room})', "i32")
+            return self._saturate(room)
 
         level = max(self.depth[x], self.depth[scalar])
         room = self.memo(("room", x, scalar, wanted), level, make)
         return t.cmp(_PREDICATES[name], i32(away.get(None, 0)), room)
+
+    def _saturate(self, v: V) -> V:
+        """An i64 as the nearest i32, said so that LLVM does not see through it and compare 64 bits again."""
+        return self.t.op(f'call i32 asm "cvt.sat.s32.s64 $0, $1;", "=r,l"({v})', "i32")
+
+    def saturated(self, bound: Value) -> V:
+        """A bound of a tile, not below 0 and in 32 bits."""
+
+        def make() -> V:
+            low = self.t.call("llvm.smax.i64", "i64", [self.integer(bound), i64(0)])
+            return self._saturate(low)
+
+        return self.memo(("bound", bound), self.depth[bound], make)
 
     def _joined(self, op: Op, wanted: Layout, number: int) -> Register:
         """An element of the first or of the second operand, as a bit of the position says."""

@@ -11,8 +11,9 @@ from ...ir import Op, Value
 from ...llvm.convert import Register
 from ...llvm.text import V
 from .. import memory
-from ..memory import at, both, i64, parts
+from ..memory import at, both, i32, i64, parts
 from . import assign
+from .axes import constant
 from .layout import Layout
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Access:
     def addresses(self) -> list[tuple[V, int]]:
         """Where each group begins: an address, and bytes from there."""
         if self.op.name.endswith("_view"):
-            return self._view(self.code.integer(self.pointer))
+            return self._view()
         return [self._address(first) for first, *_ in self.groups]
 
     def _address(self, register: int) -> tuple[V, int]:
@@ -64,24 +65,31 @@ class Access:
                 ptr = code.further(ptr, scalar, n * self.size)
         return ptr, away.get(None, 0) * self.size
 
-    def _view(self, base: V) -> list[tuple[V, int]]:
+    def _view(self) -> list[tuple[V, int]]:
         code, t = self.code, self.code.t
         offset, *rest = self.rest
         strides = rest[: len(self.extents)]
-        total = code.integer(offset)
-        for d, s in enumerate(strides):
-            first = t.cast("zext", code.first(self.layout, d), "i64")
-            total = t.bin("add", total, t.bin("mul", first, code.integer(s)))
-        start = at(t, base, t.bin("mul", total, i64(self.size)))
+        level = max([code.depth[v] for v in (self.pointer, *strides)])
+        key = "view", self.pointer, tuple(strides), self.layout
+
+        def thread() -> V:
+            total = i64(0)
+            for d, s in enumerate(strides):
+                first = t.cast("zext", code.first(self.layout, d), "i64")
+                total = t.bin("add", total, t.bin("mul", first, code.integer(s)))
+            return at(t, code.integer(self.pointer), t.bin("mul", total, i64(self.size)))
+
+        start = at(t, code.memo(key, level, thread), t.bin("mul", code.integer(offset), i64(self.size)))
         found = []
         for first, *_ in self.groups:
             ptr, fixed = start, 0
             for d, s in enumerate(strides):
                 away = self.layout.offset(first, d) * self.size
-                if s.op is not None and s.op.name == "const":
-                    fixed += away * s.op.attrs["value"]
+                factor = constant(s)
+                if factor is not None:
+                    fixed += away * factor
                 elif away:
-                    ptr = at(t, ptr, t.bin("mul", code.integer(s), i64(away)))
+                    ptr = code.further(ptr, s, away)
             found.append((ptr, fixed))
         return found
 
@@ -100,11 +108,7 @@ class Access:
         code, t = self.code, self.code.t
         rank = len(self.extents)
         bounds = self.rest[1 + rank : 1 + 2 * rank]
-        # Bounds below 0 leave nothing, and those beyond the tile all.
-        limits = []
-        for b in bounds:
-            low = t.call("llvm.smin.i64", "i64", [code.integer(b), i64(1 << 30)])
-            limits.append(t.cast("trunc", t.call("llvm.smax.i64", "i64", [low, i64(0)]), "i32"))
+        room = [t.bin("sub", code.saturated(b), code.first(self.layout, d)) for d, b in enumerate(bounds)]
         inside: dict[tuple[int, int], V] = {}
         found: list[V | None] = []
         for first, *_ in self.groups:
@@ -112,7 +116,7 @@ class Access:
             for d in range(rank):
                 key = d, self.layout.offset(first, d)
                 if key not in inside:
-                    inside[key] = t.cmp("slt", code.position(self.layout, d, first), limits[d])
+                    inside[key] = t.cmp("slt", i32(key[1]), room[d])
                 all_ = both(t, all_, inside[key])
             found.append(all_)
         return found

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from blockarray.compiler import cuda, interpreter
+from blockarray.compiler import cuda, interpreter, passes
 from blockarray.compiler.verifier import verify
 from tests.compiler.cuda import block_kernels as kernels
 from tests.compiler.cuda import gpu_emulator as emulator
@@ -37,6 +37,13 @@ def compare(case: Case) -> None:
 @pytest.mark.parametrize("name", kernels.CASES)
 def test_emulated(name: str) -> None:
     compare(kernels.CASES[name]())
+
+
+@pytest.mark.parametrize("name", [name for name in kernels.CASES if not name.startswith("add")])
+def test_after_passes(name: str) -> None:
+    """With views in the place of pointers."""
+    case = kernels.CASES[name]()
+    compare(case._replace(kernel=passes.run(case.kernel)))
 
 
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="no ptxas")
