@@ -33,7 +33,10 @@ def philox_impl(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any, n_rounds: 
 
 def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: Any = N_ROUNDS_DEFAULT) -> Any:
     """As `philox_impl`, with the key of a seed of 64 bits."""
-    seed = convert(tensor(seed), uint64)
+    seed = tensor(seed)
+    if not seed.dtype.is_int():
+        raise CompilationError(f"a seed is an integer, not {seed.type}")
+    seed = convert(seed, uint64)
     words = [tensor(c) for c in (c0, c1, c2, c3)]
     if words[0].dtype.primitive_bitwidth == 32:
         type, key = uint32, (convert(seed, uint32), convert(seed >> 32, uint32))

@@ -30,7 +30,7 @@ class dtype:
     __slots__ = ("name", "ir")
 
     def __init__(self, name: str) -> None:
-        if name != "void" and name not in _IR:
+        if name not in _IR and name not in _NAMED:
             raise ValueError(f"unknown element type {name!r}; there are {', '.join(_IR)}")
         self.name = name
         #: The name in block IR.
@@ -130,13 +130,15 @@ _IR = {
     "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
     "fp8e4nv": "f8e4m3", "fp8e5": "f8e5m2", "fp16": "f16", "bf16": "bf16", "fp32": "f32", "fp64": "f64",
 }  # fmt: skip
+#: Types without values here: no value, and Triton's floats of other chips.
+_NAMED = ("void", "fp8e4b15", "fp8e4b8", "fp8e5b16")
 
 
 def _asking(name: str) -> Any:
     return lambda self: self.name == name
 
 
-for _name in _IR:
+for _name in (*_IR, *_NAMED[1:]):
     setattr(dtype, f"is_{_name}", _asking(_name))
 
 
@@ -210,11 +212,23 @@ void = dtype("void")
 int1, int8, int16, int32, int64 = map(dtype, ("int1", "int8", "int16", "int32", "int64"))
 uint8, uint16, uint32, uint64 = map(dtype, ("uint8", "uint16", "uint32", "uint64"))
 float8e4nv, float8e5 = dtype("fp8e4nv"), dtype("fp8e5")
+float8e4b15, float8e4b8, float8e5b16 = map(dtype, _NAMED[1:])
 float16, bfloat16, float32, float64 = map(dtype, ("fp16", "bf16", "fp32", "fp64"))
 pi32_t = pointer_type(int32)
 
 #: The IR's names -> element types.
 OF_IR = {ir: dtype(name) for name, ir in _IR.items()}
+
+
+class constexpr_type(dtype):
+    """The type of a value that is known when the kernel is compiled: a type for each value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = unwrap(value)
+        self.name = f"constexpr[{self.value!r}]"
+        self.ir = "void"
 
 
 class constexpr:

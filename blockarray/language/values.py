@@ -295,6 +295,8 @@ def element_type(x: Any) -> dtype:
         return OF_IR[x]
     if not isinstance(x, dtype) or x.is_block():
         raise CompilationError(f"expected an element type, such as tl.float32, not {x!r}")
+    if not x.is_ptr() and x.ir not in OF_IR:
+        raise CompilationError(f"there are no values of type {x}")
     return x
 
 

@@ -21,7 +21,7 @@ from .errors import CompilationError
 from .merge import Missing, decayed, spell
 from .names import Names, is_constexpr_annotation
 from .source import NAMES, function_of, source_of
-from .types import constexpr, unwrap
+from .types import constexpr, constexpr_type, unwrap
 from .values import Tensor, compare, is_number, tensor, truth
 
 #: Calls within calls before recursion is taken to be endless.
@@ -169,8 +169,8 @@ class Visitor(Control):
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         owner = self.visit(node.value)
         if is_number(owner) and not hasattr(owner, node.attr):
-            if node.attr == "value":
-                return owner
+            if node.attr in ("value", "type"):
+                return owner if node.attr == "value" else constexpr_type(owner)
             owner = tensor(owner)
         if not hasattr(owner, node.attr):
             raise CompilationError(f"{spell(owner)} has no attribute {node.attr}")
