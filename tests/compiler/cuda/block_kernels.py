@@ -174,6 +174,26 @@ def transpose(rows: int = 70, columns: int = 50, tall: int = 32, wide: int = 32,
     return m.case()
 
 
+def softmax_in_turns(rows: int = 7, columns: int = 300, programs: int = 3, stages: int = 4, warps: int = 8) -> Case:
+    """Programs that go through rows, the next of which they load ahead."""
+    block = 1 << (columns - 1).bit_length()
+    m = Blocks("softmax_in_turns", (programs,), warps)
+    x, out = (m.array("f32", rows * columns) for _ in range(2))
+    height, width = m.scalar("i32", rows), m.scalar("i64", columns)
+    m.begin()
+    b = m.b
+    first, step = b.cast(m.program(), "i32"), b.cast(b._params[-3], "i32")
+    with b.for_(first, height, step, num_stages=stages) as loop:
+        column = m.arange(block)
+        at = m.plus(column, b.op("multiply", b.cast(loop.index, "i64"), width))
+        mask = m.less(column, width)
+        row = b.load_ptr(x, at, mask, other=-np.inf)
+        row = b.op("exp", b.op("subtract", row, m.spread(b.reduce(row, "max", (0,)), row)))
+        row = b.op("divide", row, m.spread(b.reduce(row, "sum", (0,)), row))
+        b.store_ptr(row, out, at, mask)
+    return m.case(10 * tolerance("f32"), 1e-6)
+
+
 def of_rows(op: str, rows: int, columns: int, dtype: str = "f32", warps: int = 4) -> Case:
     """A scan or a sort of whole rows, one a program."""
     m = Blocks(op, (rows,), warps)
@@ -458,6 +478,8 @@ CASES = {
     "softmax rows": softmax_rows,
     "softmax rows narrow": lambda: softmax_rows(columns=16),
     "softmax rows f16": lambda: softmax_rows(columns=256, tall=4, dtype="f16"),
+    "softmax in turns": softmax_in_turns,
+    "softmax in turns 1024": lambda: softmax_in_turns(columns=1024, programs=2),
     "layer norm": layer_norm,
     "layer norm bf16": lambda: layer_norm(columns=1536, dtype="bf16"),
     "scan of rows": lambda: of_rows("scan", 3, 2048),
