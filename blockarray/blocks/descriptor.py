@@ -88,6 +88,11 @@ def device_of(arguments: Iterable[Any]) -> Device:
     return default_device()
 
 
+def is_constant(x: Any) -> bool:
+    """Whether an argument is a constant whatever its parameter says: a constexpr, a type, or a function of kernels."""
+    return hasattr(x, "starting_line_number") or type(x).__name__ in ("constexpr", "dtype", "pointer_type")
+
+
 def describe(x: Any, ones: bool, multiples: bool, name: str, places: list[str], homes: dict[int, str]) -> Any:
     """What the front end is told of an argument.
 
@@ -112,11 +117,11 @@ def describe(x: Any, ones: bool, multiples: bool, name: str, places: list[str], 
 
     if x is None:
         return f.Constant(None)
-    if type(x).__name__ == "constexpr":
-        return f.Constant(x.value)
+    if is_constant(x):
+        return f.Constant(getattr(x, "value", x))
     if isinstance(x, tuple):
         items = [describe(item, ones, multiples, f"{name}[{k}]", places, homes) for k, item in enumerate(x)]
-        return f.Tuple(tuple(items), type(x))
+        return f.Tuple(tuple(items), type(x) if hasattr(x, "_fields") else tuple)
     if isinstance(x, TensorDescriptor):
         kind = describe(x.base, ones, multiples, name, places, homes)
         places += [f"{name}.shape"] * len(x.shape) + [f"{name}.strides"] * (len(x.shape) - 1)

@@ -23,7 +23,7 @@ from ..runtime.device import CPU, CudaDevice, Device, default_device
 from . import interpreted, memory, sources
 from .arguments import HOST, Library, Reinterpreted, library, writable_address
 from .compiled import Compiled
-from .descriptor import TensorDescriptor, describe
+from .descriptor import TensorDescriptor, describe, is_constant
 
 #: What is said at a launch beside the function's parameters, and what holds if nothing is said.
 OPTIONS: dict[str, Any] = {
@@ -603,8 +603,9 @@ def _see(x: Any, role: int, key: list[Any], values: list[Any], seen: Seen) -> No
             if of.name == "torch" and type(x) is not Reinterpreted:
                 _meet(type(x), of)
         values.append(address)
-    elif type(x).__name__ == "constexpr":
-        key += x.value, type(x.value)
+    elif is_constant(x):
+        value = getattr(x, "value", x)
+        key += value, type(value)
     else:
         raise TypeError(f"a kernel cannot take a {type(x).__name__}; is it to be a tl.constexpr?")
 
