@@ -141,8 +141,12 @@ class Builder:
     def _effect(self, name: str, operands: tuple[Value, ...], attrs: dict[str, Any] | None = None) -> None:
         self._ops.append(Op(name, operands, (), attrs, (), self.line))
 
-    def op(self, name: str, *operands: Value, dtype: str | None = None) -> Value:
-        """An elementwise op of the table; the operands have equal extents."""
+    def op(self, name: str, *operands: Value, dtype: str | None = None, exact: bool = False) -> Value:
+        """An elementwise op of the table; the operands have equal extents.
+
+        Kernels written by hand say which quotients and roots of floats must be rounded correctly: those that are
+        `exact`.
+        """
         first = operands[0].type
         extents = first.extents
         if first == I64 and name in _FOLDED:
@@ -154,7 +158,7 @@ class Builder:
                 raise ValueError(f"{name}: extents differ: {', '.join(str(v.type) for v in operands)}")
         if dtype is None:
             dtype = ops.result_dtype(name, *[x.type.dtype for x in operands])
-        return self._emit(name, operands, Type(dtype, extents))
+        return self._emit(name, operands, Type(dtype, extents), {"exact": True} if exact else None)
 
     def _fold(self, name: str, a: Value, b: Value) -> Value | None:
         """a + b and a * b of i64 scalars where one is a constant that makes the op needless."""

@@ -16,6 +16,8 @@ _PARAM_NAME = re.compile(r"(?!\d+$)[\w.]+")
 
 #: Attributes an op must have, and those that it may have.
 _ATTRS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "divide": ((), ("exact",)),
+    "sqrt": ((), ("exact",)),
     "const": (("value",), ()),
     "program_id": (("axis",), ()),
     "dim_start": (("dim",), ()),

@@ -192,12 +192,12 @@ def _floats(name: str, *xs: Any) -> list[Tensor]:
     return tensors
 
 
-def _row(name: str, row: str) -> Callable[..., Tensor]:
+def _row(name: str, row: str, exact: bool = False) -> Callable[..., Tensor]:
     entry = ops.TABLE[row]
 
     def one(x: Any) -> Tensor:
         (value,) = _floats(name, x)
-        result = elementwise(row, value.value)
+        result = elementwise(row, value.value, exact=exact)
         return Tensor(result, int1 if result.type.dtype == "bool" else value.dtype, value.shape)
 
     def two(x: Any, y: Any) -> Tensor:
@@ -213,7 +213,7 @@ def _row(name: str, row: str) -> Callable[..., Tensor]:
 
 exp, exp2, log, log2 = (_row(n, n) for n in ("exp", "exp2", "log", "log2"))
 cos, sin, sqrt, floor, ceil = (_row(n, n) for n in ("cos", "sin", "sqrt", "floor", "ceil"))
-sqrt_rn = _row("sqrt_rn", "sqrt")
+sqrt_rn = _row("sqrt_rn", "sqrt", exact=True)
 for _function in (exp, exp2, log, log2, cos, sin, sqrt, sqrt_rn, floor, ceil):
     member(_function)
 
@@ -232,13 +232,13 @@ def fdiv(x: Any, y: Any, ieee_rounding: bool = False) -> Tensor:
     """The quotient of floating-point numbers."""
     a, b = operands(x, y)
     _floats("fdiv", a, b)
-    return a.like(elementwise("divide", a.value, b.value))
+    return a.like(elementwise("divide", a.value, b.value, exact=ieee_rounding))
 
 
 @member
 def div_rn(x: Any, y: Any) -> Tensor:
     """The quotient, rounded to the nearest float32."""
-    return fdiv(x, y)
+    return fdiv(x, y, ieee_rounding=True)
 
 
 @member

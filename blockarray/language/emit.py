@@ -105,8 +105,8 @@ def constant(value: Value) -> Any:
     return op.attrs["value"] if op is not None and op.name == "const" else None
 
 
-def elementwise(name: str, *values: Value) -> Value:
-    """An op of the table; of constants, a constant."""
+def elementwise(name: str, *values: Value, exact: bool = False) -> Value:
+    """An op of the table; of constants, a constant.  An `exact` one is rounded correctly."""
     b = builder()
     if not b.eager:
         known = [constant(v) for v in values]
@@ -115,7 +115,7 @@ def elementwise(name: str, *values: Value) -> Value:
                 arrays = [np.array(k, dtypes.NUMPY[v.type.dtype]) for k, v in zip(known, values)]
                 result = ops.interpret(name, *arrays)
             return const(result.item(), ops.result_dtype(name, *[v.type.dtype for v in values]))
-    result = b.op(name, *values)
+    result = b.op(name, *values, exact=exact)
     if (name in _NATURAL and all(map(is_natural, _NATURAL[name](values)))) or (
         name == "maximum" and any(map(is_natural, values))
     ):

@@ -356,7 +356,7 @@ class Codegen:
                 return convert(t, args[0], given[0], dtype)
             case "bitcast":
                 return self._bitcast(args[0], given[0], dtype)
-        found = fast.emit(self, op.name, args, given, dtype)
+        found = fast.emit(self, op, args, given, dtype)
         return math.emit(t, op.name, args, given, dtype, self.target) if found is None else found
 
     def _bitcast(self, x: Register, given: str, dtype: str) -> Register:

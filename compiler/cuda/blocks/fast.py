@@ -37,10 +37,10 @@ _APPROXIMATE: dict[str, Callable[..., V]] = {
 _CONTRACTED = {"add": "fadd", "subtract": "fsub", "multiply": "fmul"}
 
 
-def emit(code: Codegen, name: str, args: Sequence[Register], given: Sequence[str], out: str) -> Register | None:
+def emit(code: Codegen, op: Op, args: Sequence[Register], given: Sequence[str], out: str) -> Register | None:
     """An op that has code of its own here, or None."""
-    t = code.t
-    if out == "f32" and given[0] == "f32" and name in _APPROXIMATE:
+    t, name = code.t, op.name
+    if out == "f32" and given[0] == "f32" and name in _APPROXIMATE and not op.attrs.get("exact"):
         return _APPROXIMATE[name](t, *args)
     if out in ("f32", "f64") and name in _CONTRACTED:
         a, b = (v for x in args for v in parts(x))

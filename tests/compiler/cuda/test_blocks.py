@@ -73,3 +73,18 @@ def test_hints_and_prints_assemble() -> None:
     for wanted in ("ld.global.cg.", "ld.global.L1::evict_first.", "ld.global.cv.", "st.global.wt.", "vprintf"):
         assert wanted in code
     cuda.compile(kernel, TARGET)
+
+
+def test_quotients_and_roots_are_as_exact_as_asked_for() -> None:
+    m = kernels.Blocks("exact")
+    x, out = m.array("f32", 256), m.array("f32", 256)
+    m.begin()
+    b, at = m.b, m.arange(256)
+    v = b.load_ptr(x, at)
+    root = b.op("sqrt", b.op("divide", v, v, exact=True), exact=True)
+    b.store_ptr(b.op("divide", root, b.op("sqrt", v)), out, at)
+    kernel = m.case().kernel
+    verify(kernel)
+    code = cuda.ptx(kernel, TARGET)
+    for wanted in ("div.rn.f32", "sqrt.rn.f32", "div.full.f32", "sqrt.approx.f32"):
+        assert code.count(wanted) == 2
