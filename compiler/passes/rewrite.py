@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..ir import Block, Kernel, Op, Value
@@ -46,3 +47,24 @@ class Rewriter:
 
     def replace(self, op: Op, results: tuple[Value, ...]) -> None:
         self.replaced.update(zip(op.results, results))
+
+
+class _Copier(Rewriter):
+    def block(self, block: Block) -> Block:
+        args = tuple([Value(a.type, None, a.name) for a in block.args])
+        self.replaced.update(zip(block.args, args))
+        return replace(super().block(block), args=args)
+
+    def rebuilt(self, op: Op) -> Op:
+        regions = tuple([self.block(r) for r in op.regions])
+        made = Op(op.name, self.operands(op), tuple([v.type for v in op.results]), op.attrs, regions, op.line)
+        self.replace(op, made.results)
+        return made
+
+
+def copied(ops: Sequence[Op], values: Sequence[Value]) -> tuple[list[Op], list[Value]]:
+    """Ops again, so that they can stand in a kernel twice, and what becomes of some values."""
+    copier = _Copier()
+    for op in ops:
+        copier.op(op)
+    return copier.out, [copier.replaced.get(v, v) for v in values]

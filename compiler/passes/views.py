@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..builder import constant
 from ..ir import BOOL, I64, Block, Kernel, Op, Type, Value
-from .rewrite import Rewriter
+from .rewrite import Rewriter, copied
 
 #: Dtypes of positions.  Sums and products of signed integers are taken not to overflow.
 _SIGNED = ("i32", "i64")
@@ -354,6 +354,7 @@ class _Views(Rewriter):
         outer, scope, self.out, self.made = self.out, self.made, [], dict(self.made)
         assumed, self.assumed = self.assumed, frozenset()
         plain, others, _ = self.best(op)
+        plain, others = copied(plain, others)
         self.out, self.made, self.hopes, self.assumed = outer, scope, hopes, assumed
         regions = tuple([
             Block((), [*ops, Op("yield", tuple(values), (), {}, (), op.line)])
