@@ -148,6 +148,8 @@ def build(
     b.attrs |= {"schedule": "blocks", "num_warps": num_warps, "num_stages": num_stages}
     if parameters.aligned:
         b.attrs["aligned"] = tuple(parameters.aligned)
+    if parameters.pitched:
+        b.attrs["pitched"] = tuple(parameters.pitched)
     kernel = tidy(b.finish())
     if any(op.name == "check" for op in kernel.walk()):
         kernel.params += (Value(Type("i64", pointer=True), None, "errors"),)
@@ -178,6 +180,8 @@ class _Parameters:
     def __init__(self, b: Builder) -> None:
         self.b = b
         self.aligned: list[str] = []
+        #: Strides of descriptors, which are multiples of 16 bytes.
+        self.pitched: list[str] = []
 
     def value(self, name: str, kind: Kind) -> Any:
         match kind:
@@ -197,6 +201,7 @@ class _Parameters:
                 shape = [self.param(f"{name}.shape{k}", I64) for k in range(rank)]
                 strides = [self.param(f"{name}.stride{k}", I64) for k in range(rank - 1)]
                 self.b.natural.update(shape)
+                self.pitched += [s.name for s in strides]
                 return TensorDescriptor(base, shape, [*strides, self.b.const(1)], block, padding)
             case Tuple(items, type):
                 made = [self.value(f"{name}.{k}", item) for k, item in enumerate(items)]

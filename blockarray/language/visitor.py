@@ -121,12 +121,9 @@ class Visitor(Control):
         for name, value in bound.arguments.items():
             value = unwrap(value)
             if is_constexpr_annotation(signature.parameters[name].annotation):
-                if has_tensor(value):
-                    raise CompilationError(
-                        f"parameter {name} of {self.function.__name__} is a constexpr, and its argument is known "
-                        f"at run time only: {spell(value)}"
-                    )
-                self.constants.add(name)
+                # A tile goes through such a parameter as it is; where a constant is needed, its use says so.
+                if not has_tensor(value):
+                    self.constants.add(name)
             self.env[name] = value
 
     # -- nodes ----------------------------------------------------------------------------------------------------

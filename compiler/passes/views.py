@@ -23,7 +23,8 @@ def views(kernel: Kernel) -> Kernel:
     load's own mask goes into the load.
 
     Positions that are wrapped around an end, or replaced where a mask does not hold, are affine in programs whose tiles
-    do not meet that end: loops and accesses that depend on it are made twice, under a condition.
+    do not meet that end, and so are those with a lower bound in programs above it: loops and accesses that depend on it
+    are made twice, under a condition.
 
     Keeps every value that is loaded or stored, unless the arithmetic of positions overflows.
     """
@@ -240,7 +241,12 @@ class _Views(Rewriter):
         given = low.given | high.given
         if not along:
             return Inside((None,) * len(steps), self.emit("less", (self.number(0), limit), BOOL), given)
-        if len(along) > 1 or _const(steps[along[0]]) != 1:
+        step = _const(steps[along[0]])
+        if self.hopes and len(along) == 1 and step is not None and step < 0:
+            # A lower bound, which all places are above where the first one is.
+            first = self.emit("less", (self.number(0), limit), BOOL)
+            return Inside((None,) * len(steps), None, given | {first})
+        if len(along) > 1 or step != 1:
             return None
         return Inside(tuple([limit if k == along[0] else None for k in range(len(steps))]), None, given)
 

@@ -169,7 +169,6 @@ def test_a_loop_whose_tiles_change_otherwise_carries_them():
 @pytest.mark.parametrize(
     "mask",
     [
-        "%ok = less %sb, %at : bool[16, 8]",  # a lower bound
         "%ok = less %at, %sb : bool[16, 8]",  # of both dims together
         "%a = equal %rows, %cols : bool[16, 8]\n%ok = logical_not %a : bool[16, 8]",
     ],

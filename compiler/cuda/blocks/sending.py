@@ -23,12 +23,12 @@ SIDE, ROW = 64, 128
 class Sending:
     """The stores of one kernel that the copy engine makes, with their staging areas."""
 
-    def __init__(self, code: Specialised) -> None:
+    def __init__(self, code: Specialised, sends: bool) -> None:
         self.code = code
         self.maps: dict[Op, dict[str, Any]] = {}
         #: Where each store's tile is staged.
         self.places: dict[Op, int] = {}
-        if code.groups < 2:
+        if code.groups < 2 or not sends:
             # Blocks that share a processor store while others compute; they need the room.
             return
         for op in code.kernel.walk():

@@ -33,6 +33,8 @@ from .streams import Parts, Stream, split
 BRINGING, GROUP = 128, 128
 #: Stages, unless the kernel says so.
 STAGES = 3
+#: Bytes of a tile of which there is one at a time, if it is brought outside of loops.
+LARGE = 16 << 10
 #: Registers of a thread that brings and of one that computes, and those that all begin with, by groups that compute.
 REGISTERS = {2: (40, 232), 3: (32, 160)}
 #: Of two blocks of one group each.
@@ -49,46 +51,56 @@ def generate(kernel: Kernel, target: Target) -> Code | None:
     parts = split(kernel)
     if parts is None:
         return None
-    for stages in range(max(2, int(kernel.attrs.get("num_stages", STAGES))), 0, -1):
-        code = Specialised(parts, target, stages).generate()
-        if code.shared <= target.shared:
-            return code
+    most = max(2, int(kernel.attrs.get("num_stages", STAGES)))
+    # Less room to store results in costs less than a single stage.
+    for sends, least in ((True, 2), (False, 1)):
+        for stages in range(most, least - 1, -1):
+            code = Specialised(parts, target, stages, sends)
+            if code.kept <= target.shared and (made := code.generate()).shared <= target.shared:
+                return made
     return None
 
 
 class Specialised(Codegen, Pipelined):
-    """Generates the code of the computing warps, and through `Bringing` that of the others."""
+    """Generates the code of the computing warps, and through `Bringing` that of the others.
+
+    `stages` is how many a ring has; `sends` tells whether results may be staged for the copy engine.
+    """
 
     t: Body
 
-    def __init__(self, parts: Parts, target: Target, stages: int) -> None:
+    def __init__(self, parts: Parts, target: Target, stages: int, sends: bool) -> None:
         super().__init__(parts.computing, target)
         self.t = Body(target)
         self.allocas = self.t.allocas
         self.parts = parts
         self.streams = parts.streams
         self.groups = self.threads // GROUP
+        #: Of each ring: the form of its tiles, and how many stages there are.
+        count = max(parts.rings) + 1
+        self.panels = [self.streams[parts.rings.index(k)].panel for k in range(count)]
         self.depths = self._depths(stages)
-        #: Offsets of the streams' stages and barriers.
+        #: Offsets of the rings' stages and barriers.
         self.places: list[V] = []
         self.at_stages: list[int] = []
         place = 0
-        for stream, depth in zip(self.streams, self.depths, strict=True):
+        for panel, depth in zip(self.panels, self.depths, strict=True):
             self.at_stages.append(place)
-            place += -(-stream.panel.nbytes // ALIGNMENT) * ALIGNMENT * depth
+            place += -(-panel.nbytes // ALIGNMENT) * ALIGNMENT * depth
         self.barriers = place
         self.kept = place + 2 * BARRIER * sum(self.depths)
         self.kept = -(-self.kept // 16) * 16
         self.rings: list[Ring] = []
         self.stream_axes = Axes(parts.whole)
         self.persistent = not any(op.name == "atomic" for op in self.kernel.walk())
-        self.sending = Sending(self)
+        self.sending = Sending(self, sends)
 
     def _depths(self, stages: int) -> list[int]:
-        """Stages of each stream: those outside of loops need two at most."""
-        outside = {op for op in self.parts.bringing.body.ops if op.name == "bring"}
-        numbers = {op.attrs["stream"] for op in outside}
-        return [min(2, stages) if k in numbers else stages for k in range(len(self.streams))]
+        """Stages of each ring: one outside of loops needs no more than two, for large tiles one."""
+        outside = [op.attrs["stream"] for op in self.parts.bringing.body.ops if op.name == "bring"]
+        rings = {self.parts.rings[k] for k in outside}
+        few = [1 if panel.nbytes > LARGE else 2 for panel in self.panels]
+        return [min(few[k], stages) if k in rings else stages for k in range(len(self.panels))]
 
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Code:
@@ -154,14 +166,14 @@ class Specialised(Codegen, Pipelined):
         self._act("griddepcontrol.wait;")
         self._act("bar.sync 0;")
 
-    def ring(self, number: int) -> Ring:
-        full, empty = self.starts[number]
-        return self._begin_ring(self.depths[number], full, empty)
+    def turns(self) -> list[Ring]:
+        """One side's view of all rings."""
+        return [self._begin_ring(depth, *start) for depth, start in zip(self.depths, self.starts, strict=True)]
 
-    def stage_at(self, number: int, stage: V) -> V:
-        """Where a stage of a stream lies, as an address in shared memory."""
-        t, size = self.t, -(-self.streams[number].panel.nbytes // ALIGNMENT) * ALIGNMENT
-        start = t.bin("add", self.base, i32(self.at_stages[number]))
+    def stage_at(self, ring: int, stage: V) -> V:
+        """Where a stage lies, as an address in shared memory."""
+        t, size = self.t, -(-self.panels[ring].nbytes // ALIGNMENT) * ALIGNMENT
+        start = t.bin("add", self.base, i32(self.at_stages[ring]))
         return t.bin("add", start, t.bin("mul", stage, i32(size)))
 
     # -- programs -----------------------------------------------------------------------------------------------------
@@ -196,10 +208,10 @@ class Specialised(Codegen, Pipelined):
 
     def _compute(self) -> None:
         t = self.t
-        self.rings = [self.ring(k) for k in range(len(self.streams))]
-        #: For each stream the stage that is given back next, and whether products may still read one that was used.
-        self.behind = [self.ring(k) for k in range(len(self.streams))]
-        self.owed = [t.cell("i1") for _ in self.streams]
+        self.rings = self.turns()
+        #: For each ring the stage that is given back next, and whether products may still read one that was used.
+        self.behind = self.turns()
+        self.owed = [t.cell("i1") for _ in self.rings]
         for cell in self.owed:
             t.set(cell, V("false", "i1"))
         self.leads = t.cmp("eq", t.bin("and", self.tid, i32(GROUP - 1)), i32(0))
@@ -220,6 +232,7 @@ class Specialised(Codegen, Pipelined):
     # -- stages -------------------------------------------------------------------------------------------------------
     def acquire(self, number: int) -> V:
         """Wait for the present tile of a stream; where it lies."""
+        number = self.parts.rings[number]
         ring = self.rings[number]
         stage, parity = self._present(ring)
         self._wait(self._barrier(ring.full, stage), parity)
@@ -230,10 +243,11 @@ class Specialised(Codegen, Pipelined):
 
     def owe(self, number: int) -> None:
         """Say that a stage is in use until products are done."""
-        self.t.set(self.owed[number], V("true", "i1"))
+        self.t.set(self.owed[self.parts.rings[number]], V("true", "i1"))
 
     def give_back(self, number: int, always: bool) -> None:
         """Give back the oldest stage in use; unless `always`, if one is owed."""
+        number = self.parts.rings[number]
         t, ring = self.t, self.behind[number]
         owed = None if always else t.get(self.owed[number], "i1")
         with t.if_(owed):
@@ -262,7 +276,11 @@ def far_map(kernel: Kernel, pointer: Value, stride: Value, columns: int, rows: i
     if fixed is not None:
         if fixed <= 0 or fixed * dtypes.SIZE[pointer.type.dtype] % PIECE:
             return None
-    elif stride not in slots or stride.name not in aligned or stride.type.dtype not in ("i32", "i64"):
+    elif (
+        stride not in slots
+        or stride.type.dtype not in ("i32", "i64")
+        or stride.name not in (*aligned, *kernel.attrs.get("pitched", ()))
+    ):
         return None
     return {
         "dtype": pointer.type.dtype, "pointer": slots[pointer], "far": FAR,
@@ -294,7 +312,7 @@ class Bringing(Codegen):
     def run(self) -> None:
         owner, t = self.owner, self.t
         self.number = t.bin("sub", owner.tid, i32(owner.threads))
-        self.rings = [owner.ring(k) for k in range(len(owner.streams))]
+        self.rings = owner.turns()
         with owner.programs(self):
             self.block(self.kernel.body)
 
@@ -307,7 +325,9 @@ class Bringing(Codegen):
     def _bring(self, op: Op) -> None:
         t, owner = self.t, self.owner
         number = op.attrs["stream"]
-        stream, map_, ring = owner.streams[number], owner.names[number], self.rings[number]
+        stream, map_ = owner.streams[number], owner.names[number]
+        number = owner.parts.rings[number]
+        ring = self.rings[number]
         stage, parity = owner._present(ring)
         # At first all stages are free.
         owner._wait(owner._barrier(ring.empty, stage), t.bin("xor", parity, i32(1)))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ... import dtypes
-from ...ir import EFFECTS, Kernel, Op, Value
+from ...ir import EFFECTS, Block, Kernel, Op, Value
 from ...passes.dce import dce
 from ...passes.rewrite import Rewriter
 from .axes import constant, extents_of
@@ -40,6 +40,8 @@ class Parts:
     bringing: Kernel
     computing: Kernel
     streams: tuple[Stream, ...]
+    #: The ring of stages that each stream goes through, by number; those of loops that follow each other share.
+    rings: tuple[int, ...]
 
 
 def split(kernel: Kernel) -> Parts | None:
@@ -61,7 +63,32 @@ def split(kernel: Kernel) -> Parts | None:
     if not scalars or any(op.name in EFFECTS for op in bringing.walk()):
         return None
     computing = dce(_Named(found, "stage").kernel(kernel), EFFECTS | {"stage"})
-    return Parts(kernel, bringing, computing, found)
+    return Parts(kernel, bringing, computing, found, _rings(bringing, found))
+
+
+def _rings(bringing: Kernel, streams: Sequence[Stream]) -> tuple[int, ...]:
+    """Rings for streams: tiles of equal form, of blocks of which none stands in the other, go through one."""
+    homes: dict[int, tuple[Block, ...]] = {}
+    stack: list[tuple[Block, tuple[Block, ...]]] = [(bringing.body, ())]
+    while stack:
+        block, outer = stack.pop()
+        around = (*outer, block)
+        for op in block.ops:
+            if op.name == "bring":
+                homes[op.attrs["stream"]] = around
+            stack += [(region, around) for region in op.regions]
+    rings: list[list[int]] = []
+    for k, stream in enumerate(streams):
+        own = homes[k]
+        for ring in rings:
+            others = [homes[n] for n in ring]
+            apart = all(own[-1] not in o and o[-1] not in own for o in others)
+            if apart and streams[ring[0]].panel == stream.panel:
+                ring.append(k)
+                break
+        else:
+            rings.append([k])
+    return tuple([next(i for i, ring in enumerate(rings) if k in ring) for k in range(len(streams))])
 
 
 def _stream(op: Op, uses: dict[Value, list[Op]]) -> Stream | None:

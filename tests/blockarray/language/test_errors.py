@@ -184,9 +184,6 @@ def test_calls():
     def returns(n):
         two_types(n)
 
-    def missing(n):
-        constant_needed(n, n)
-
     def count(n):
         constant_needed(n)
 
@@ -200,9 +197,6 @@ def test_calls():
         forever(n)
 
     assert "two_types returns <[4], int32> on one way and <[8], int32> on the other" in text_of(returns, "n")
-    assert text_of(missing, "n") == (
-        "parameter N of constant_needed is a constexpr, and its argument is known at run time only: int32"
-    )
     assert text_of(count, "n") == "constant_needed: missing a required argument: 'N'"
     assert text_of(plain, "n") == "error_of is no function of kernels: decorate it with blockarray.jit"
     assert text_of(python, "n") == "Python's sum takes no tensors"
