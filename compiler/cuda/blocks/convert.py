@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Bytes that threads of a warp access in shared memory without a conflict.
 BANKS = 128
+#: Bytes of a tile that does not go through shared memory at once, if it can be cut.
+LARGE = 64 << 10
 
 
 def convert(code: Codegen, tile: Tile, dtype: str, given: Layout, wanted: Layout) -> Tile:
@@ -145,9 +147,32 @@ class Staged:
         return found
 
 
+def _parts(given: Layout, bits: list[Bit]) -> tuple[Layout, list[list[int]]]:
+    """The layout of tiles that have no such bits, and the registers of each: of bits that are all registers'."""
+    places = [given.regs.index(b) for b in bits]
+    rest = [i for i in range(len(given.regs)) if i not in places]
+    numbers = [sum(1 << i for k, i in enumerate(rest) if n >> k & 1) for n in range(1 << len(rest))]
+    found = []
+    for part in range(1 << len(bits)):
+        origin = sum(1 << i for k, i in enumerate(places) if part >> k & 1)
+        found.append([origin | n for n in numbers])
+    return Layout(tuple([given.regs[i] for i in rest]), given.lanes, given.warps), found
+
+
 def through_shared(code: Codegen, tile: Tile, dtype: str, given: Layout, wanted: Layout) -> Tile:
     t = code.t
     staged = Staged(code, dtype, given, wanted)
+    # A large tile goes in parts.
+    shared = [b for b in wanted.regs if b in given.regs and b not in staged.bits[: staged.vector]]
+    parts = shared[: max(0, (staged.nbytes // LARGE).bit_length())]
+    if parts:
+        own, sources = _parts(given, parts)
+        other, results = _parts(wanted, parts)
+        whole: list[Register | None] = [None] * wanted.registers
+        for source, result in zip(sources, results, strict=True):
+            for r, v in zip(result, through_shared(code, [tile[r] for r in source], dtype, own, other), strict=True):
+                whole[r] = v
+        return [v for v in whole if v is not None]
     base = code.exchange(staged.nbytes)
     writer = code.writer(given)
     for group, ptr, away in staged.places(given, base):

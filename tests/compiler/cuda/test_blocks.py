@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from blockarray.compiler import cuda, interpreter, passes
+from blockarray.compiler.cuda.blocks import convert
 from blockarray.compiler.verifier import verify
 from tests.compiler.cuda import block_kernels as kernels
 from tests.compiler.cuda import gpu_emulator as emulator
@@ -88,3 +89,11 @@ def test_quotients_and_roots_are_as_exact_as_asked_for() -> None:
     code = cuda.ptx(kernel, TARGET)
     for wanted in ("div.rn.f32", "sqrt.rn.f32", "div.full.f32", "sqrt.approx.f32"):
         assert code.count(wanted) == 2
+
+
+def test_large_tiles_are_converted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = kernels.apply([(8, 64, 32)], ["f32"], lambda m, x: m.b.trans(x, (0, 2, 1)))
+    whole = cuda.generate(case.kernel, TARGET).shared
+    monkeypatch.setattr(convert, "LARGE", 4 << 10)
+    assert cuda.generate(case.kernel, TARGET).shared < whole / 3
+    compare(case)
