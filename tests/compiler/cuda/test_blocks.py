@@ -93,6 +93,7 @@ def test_quotients_and_roots_are_as_exact_as_asked_for() -> None:
 
 def test_large_tiles_are_converted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     case = kernels.apply([(8, 64, 32)], ["f32"], lambda m, x: m.b.trans(x, (0, 2, 1)))
+    monkeypatch.setattr(convert, "LARGE", 1 << 20)
     whole = cuda.generate(case.kernel, TARGET).shared
     monkeypatch.setattr(convert, "LARGE", 4 << 10)
     assert cuda.generate(case.kernel, TARGET).shared < 0.6 * whole
