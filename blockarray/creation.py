@@ -21,6 +21,7 @@ from .operands import (
     SCALARS,
     as_array,
     as_expr,
+    blank,
     cast,
     constant,
     elementwise,
@@ -277,7 +278,12 @@ def ones(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None,
     return Array(constant(1, canonical(dtype), shape_tuple(shape), _place(device)))
 
 
-empty = zeros
+def empty(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None) -> Array:
+    """An array whose elements are anything: hand-written kernels get its memory as it is, others see zeros."""
+    shape = shape_tuple(shape)
+    if not shape:
+        return zeros(shape, dtype, device=device)
+    return Array(broadcast(blank(canonical(dtype), _place(device)), shape))
 
 
 def _like(a: Any, dtype: Any, shape: Any, device: Any) -> tuple[Any, np.dtype, Device]:
@@ -302,7 +308,12 @@ def ones_like(
     return ones(shape, dtype, device=device)
 
 
-empty_like = zeros_like
+def empty_like(
+    a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Array:
+    """An array of another array's shape and dtype, whose elements are anything; see `empty`."""
+    shape, dtype, device = _like(a, dtype, shape, device)
+    return empty(shape, dtype, device=device)
 
 
 def full_like(

@@ -114,6 +114,12 @@ def cast(e: Expr, dtype: np.dtype) -> Expr:
     return node(CAST, (e,), None, e.shape, dtype)
 
 
+@cache
+def blank(dtype: np.dtype, device: Any) -> Expr:
+    """The zero of arrays whose elements may be anything, by which they are known."""
+    return scalar(0, dtype, device)
+
+
 def constant(value: Any, dtype: np.dtype, shape: Shape = (), device: Any = None) -> Expr:
     """A host value at every position."""
     return broadcast(scalar(value, dtype, device), shape)

@@ -185,7 +185,8 @@ class Compiled:
 
     @property
     def n_regs(self) -> int:
-        return self.resources["registers"]
+        """At least 1: programs divide by it, and by `metadata.shared`."""
+        return max(1, self.resources["registers"])
 
     @property
     def n_spills(self) -> int:
@@ -194,7 +195,7 @@ class Compiled:
     @property
     def metadata(self) -> Any:
         """The options and the shared memory, as attributes."""
-        return SimpleNamespace(name=self.function.__name__, shared=self.resources["shared"], **self.options)
+        return SimpleNamespace(name=self.function.__name__, shared=max(1, self.resources["shared"]), **self.options)
 
     def _init_handles(self) -> None:
         """Load the code on the device; to ask for `n_regs` does so, too."""

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import export, flush
+from .. import cuda, export, flush
 from ..array import Array
 from ..compiler.expr import BUFFER, SCALAR, VIEW, Expr, contiguous_strides
-from ..operands import from_numpy
-from ..runtime.device import CPU
+from ..operands import blank, from_numpy
+from ..runtime.device import CPU, CudaDevice, Device
+from ..runtime.memory import allocate
 
 #: The CPU, among the numbers of GPUs.
 HOST = -1
@@ -21,9 +22,19 @@ HOST = -1
 
 def settle(arrays: Iterable[Array]) -> None:
     """Compute arrays, together."""
+    arrays = list(arrays)
+    for a in arrays:
+        e = _held(a)
+        if e.op is VIEW and e.inputs[0] is blank(e.dtype, e.device):
+            e.realize(space(e.nbytes, e.device))
     pending = [e for a in arrays if (e := _held(a)).op is not BUFFER and e.op is not SCALAR]
     if pending:
         flush.evaluate(pending)
+
+
+def space(nbytes: int, device: Device) -> Any:
+    """A buffer on a device."""
+    return cuda.allocate(device, nbytes) if isinstance(device, CudaDevice) else allocate(nbytes)
 
 
 def locate(a: Array) -> tuple[Any, int]:

@@ -12,15 +12,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .. import cuda, export
+from .. import export
 from ..array import Array, lazy
 from ..compiler.expr import BUFFER, HOST, Expr, Shape, contiguous_strides, node
 from ..compiler.plan import HostStep
 from ..dtypes import canonical
 from ..operands import as_array
 from ..runtime import profiler
-from ..runtime.device import CudaDevice, Device
-from ..runtime.memory import allocate
+from ..runtime.device import Device
 from . import memory
 
 #: A result's shape or dtype: as it is, or as a function of the operation's arguments.
@@ -207,9 +206,8 @@ class Step:
 
 def _blank(shape: Shape, dtype: np.dtype, device: Device) -> Expr:
     """A leaf whose elements are anything."""
-    nbytes = prod(shape) * dtype.itemsize
-    space: Any = cuda.allocate(device, nbytes) if isinstance(device, CudaDevice) else allocate(nbytes)
-    return Expr(BUFFER, (), (space, 0, contiguous_strides(shape)), shape, dtype, 0, device)
+    buffer = memory.space(prod(shape) * dtype.itemsize, device)
+    return Expr(BUFFER, (), (buffer, 0, contiguous_strides(shape)), shape, dtype, 0, device)
 
 
 def _buffer(a: Array) -> Any:

@@ -171,6 +171,17 @@ def test_memory_that_others_see():
         fill[1,](ba.asarray(x, copy=False), 4.0)
 
 
+def test_empty_arrays_are_not_filled():
+    a, b = ba.empty(16, dtype="f"), ba.empty_like(ba.ones(16, dtype="f"))
+    assert np.asarray(ba.empty(16, dtype="f")).tolist() == [0.0] * 16
+    with ba.profile() as seen:
+        fill[1,](a, 4.0)
+        fill[1,](b, 4.0)
+    assert [kernel.name for kernel in seen.kernels] == ["fill", "fill"]
+    assert float((a + b).sum()) == 128
+    assert ba.empty((), dtype="f").shape == ()
+
+
 def test_broadcasts_are_not_written_to():
     wide = ba.broadcast_to(ba.zeros(1, dtype="f"), (16,))
     with pytest.raises(ValueError, match="fill may write to out: it is read-only, as views of broadcasts"):
