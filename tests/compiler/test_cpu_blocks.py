@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 
-from blockarray.compiler import passes
+from blockarray.compiler import interpreter, passes
 from blockarray.compiler.builder import Builder
 from blockarray.compiler.dtypes import NUMPY, NUMPY_NAMES
 from blockarray.compiler.ir import I64, Kernel, Type, Value
 from tests.compiler.block_programs import programs
-from tests.compiler.cpu_kernels import check
+from tests.compiler.cpu_kernels import Compiled, check
 
 RNG = np.random.default_rng(0)
 
@@ -231,6 +232,137 @@ def test_products(dtype):
         compare(products, x, y, data((n, k), dtype), acc, **tolerance)
         batches = [np.stack([v, v[::-1], v, v]) for v in (x, y, acc)]
         compare(lambda b, x, y, acc: b.dot(x, y, acc), *batches, **tolerance)
+
+
+# -- memory and control -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype", ["i32", "u8", "i64", "f16", "bf16", "f32", "f64"])
+def test_atomics(dtype):
+    kinds = ["add", "max", "min", "xchg", "cas"] + ["and", "or", "xor"] * (dtype[0] in "iu")
+    for kind, masked, shape in itertools.product(kinds, (False, True), ((64,), (4, 8), (1,))):
+        b = blocks()
+        names = ["memory", "index", "value", "mask", "compare"]
+        arrays = [
+            data((8,), dtype),
+            RNG.integers(0, 8, shape),
+            data(shape, dtype),
+            data(shape, "bool"),
+            data(shape, dtype),
+        ]
+        params = [b.param(n, pointer(NUMPY_NAMES[a.dtype])) for n, a in zip(names, arrays, strict=True)]
+        out, at = b.param("out", pointer(dtype)), positions(b, shape)
+        index, value, mask, compare = [b.load_ptr(p, at) for p in params[1:]]
+        order = {"add": "relaxed", "max": "acquire", "min": "release"}.get(kind, "acq_rel")
+        old = b.atomic(
+            kind, params[0], index, value, mask if masked else None, compare if kind == "cas" else None, order=order
+        )
+        b.store_ptr(old, out, at)
+        both(b.finish(), [*[a.ravel() for a in arrays], np.zeros(math.prod(shape), NUMPY[dtype])])
+
+
+def test_atomics_of_many_threads():
+    """Programs of two threads add to the same elements, and take turns behind a lock."""
+    b = blocks()
+    counts, total, lock, last = (
+        b.param(n, pointer(d)) for n, d in zip("abcd", ("i32", "f32", "i32", "i64"), strict=True)
+    )
+    grid(b)
+    zero, one = b.const(0), b.const(1, "i32")
+    b.atomic(
+        "add", counts, b.op("remainder", b.iota(64), b.broadcast(b.const(4), (), (64,))), b.broadcast(one, (), (64,))
+    )
+    b.atomic("add", total, zero, b.const(0.5, "f32"))
+    with b.while_([]) as loop:
+        taken = b.atomic("cas", lock, zero, one, compare=b.const(0, "i32"))
+        b.yield_(b.op("not_equal", taken, b.const(0, "i32")))
+    with loop.body():
+        pass
+    b.store_ptr(b.op("add", b.load_ptr(last, zero), b.const(3)), last, zero)
+    b.barrier()
+    b.atomic("xchg", lock, zero, b.const(0, "i32"))
+    compiled = Compiled(passes.run(b.finish(), check=True))
+    n = 4000
+    args = [np.zeros(4, np.int32), np.zeros(1, np.float32), np.zeros(1, np.int32), np.zeros(1, np.int64), n, 1, 1]
+    threads = [threading.Thread(target=compiled, args=(args,)) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    np.testing.assert_array_equal(args[0], [2 * 16 * n] * 4)
+    assert args[1][0] == n and args[2][0] == 0 and args[3][0] == 2 * 3 * n
+
+
+def test_masks_bounds_and_hints():
+    """Vectors that are partly there, of every size of element and stride, in programs of a grid of three axes."""
+    for dtype, stride in itertools.product(("i8", "f16", "f32", "f64"), (1, 2, -1)):
+        b = blocks()
+        x, out = b.param("x", pointer(dtype)), b.param("out", pointer(dtype))
+        grid(b)
+        n, start = b.param("n", Type("i32")), b.param("start", Type("i32"))
+        linear = b.cast(b.op("add", b.op("multiply", b.program_id(1), b.const(3)), b.program_id(2)), "i32")
+        cols = b.op(
+            "add", b.cast(b.iota(32), "i32"), b.broadcast(b.op("multiply", linear, b.const(32, "i32")), (), (32,))
+        )
+        mask = b.op("less", cols, b.broadcast(n, (), (32,)))
+        at = b.op(
+            "add", b.op("multiply", cols, b.broadcast(b.const(stride, "i32"), (), (32,))), b.broadcast(start, (), (32,))
+        )
+        b.assume(b.op("less", b.const(0, "i32"), n))
+        value = b.load_ptr(x, b.hint(at, multiple=(1,)), mask, 1, evict="evict_last")
+        b.store_ptr(b.op("add", value, value), out, cols, mask, cache=".wt")
+        for count in (1, 31, 32, 33, 150):
+            memory = data((2 * 192,), dtype)
+            both(b.finish(), [memory, np.zeros(192, NUMPY[dtype]), 3, 2, 1, count, 0 if stride > 0 else 191])
+
+
+def test_pointers_from_numbers():
+    b = blocks()
+    x, y, out = (b.param(n, pointer("f32")) for n in "xyz")
+    choose = b.param("choose", Type("bool"))
+    with b.if_(choose) as branch:
+        b.yield_(b.ptr_to_int(x))
+    with branch.else_():
+        b.yield_(b.ptr_to_int(y))
+    anywhere = b.int_to_ptr(b.const(0), "f32")
+    at = b.op("floor_divide", branch.results[0], b.const(4))
+    index = b.op("add", b.iota(16), b.broadcast(at, (), (16,)))
+    b.store_ptr(b.load_ptr(anywhere, index), out, b.iota(16))
+    b.store_ptr(b.const(7, "i32"), b.int_to_ptr(b.ptr_to_int(out), "i32"), b.const(3))
+    x, y = data((16,), "f32"), data((16,), "f32")
+    compiled = Compiled(passes.run(b.finish(), check=True))
+    for chosen in (True, False):
+        out = np.zeros(16, "f4")
+        compiled([x, y, out, chosen])
+        assert out.view(np.int32)[3] == 7
+        np.testing.assert_array_equal(np.delete(out, 3), np.delete(x if chosen else y, 3))
+
+
+def test_checks_with_masks():
+    b = blocks()
+    ok, mask = (b.load_ptr(b.param(n, pointer("bool")), b.iota(32)) for n in ("ok", "mask"))
+    b.param("errors", pointer("i64"))
+    b.check(ok, "no", mask)
+    compiled = Compiled(passes.run(b.finish(), check=True))
+    ok, errors = np.arange(32) != 5, np.zeros(1, np.int64)
+    compiled([ok, ok, errors])
+    assert errors[0] == 0
+    compiled([ok, np.arange(32) == 5, errors])
+    assert errors[0] == 1
+
+
+def test_print_is_the_interpreters(capfd):
+    b = blocks()
+    grid(b)
+    tile = b.reshape(b.iota(16), (1, 16))
+    b.print([b.cast(tile, "f32"), b.cast(tile, "u8")], " 100% x: ")
+    b.print([b.op("negative", b.program_id(2))], " y: ")
+    b.print([b.bitcast(b.const(1.5, "f32"), "u32"), b.const(-1, "i16"), b.const(True, "bool")], ' "\\z: ', hex=True)
+    b.print([], " done")
+    kernel, args = b.finish(), [2, 1, 1]
+    interpreter.run(kernel, args)
+    expected = capfd.readouterr().out
+    assert expected.count("\n") == 2 * (32 + 1 + 3 + 1)
+    Compiled(passes.run(kernel, check=True))(args)
+    assert capfd.readouterr().out == expected
 
 
 # -- whole programs ---------------------------------------------------------------------------------------------------
