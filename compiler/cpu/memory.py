@@ -149,6 +149,18 @@ class Memory:
     def _twice(self, count: V, n: int) -> V:
         return self.t.bin("shl", clamp(self.t, count, n), i64(1))
 
+    def load_masked(self, dtype: str, ptr: V, mask: V) -> Register | None:
+        """The consecutive elements at ptr that a mask picks, the others zero; None without an instruction for it."""
+        t, elem = self.t, memory_type(dtype)
+        if dtype in dtypes.COMPLEX or _BYTES[elem] not in self.target.masked:
+            return None
+        ty = vector(elem, lanes(mask.ty))
+        name = f"llvm.masked.load.{mangle(ty)}.p0"
+        t.declare(name, ty, ["ptr", mask.ty, ty])
+        zero = V("zeroinitializer", ty)
+        raw = t.op(f"call {ty} @{name}(ptr align {_BYTES[elem]} {ptr.ref}, {mask}, {zero})", ty)
+        return from_memory(t, raw, dtype)
+
     # -- anywhere -----------------------------------------------------------------------------------------------------
     def gather(self, dtype: str, pointers: V, mask: V | None = None) -> Register:
         """One element at each of a vector of pointers; lanes outside `mask` are zero, and touch nothing."""

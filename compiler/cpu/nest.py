@@ -15,11 +15,11 @@ from .. import dtypes, ops
 from ..ir import Op, Value
 from ..llvm.convert import Register, convert, memory_type, to_memory
 from ..llvm.text import V, lanes
-from . import atomics, whole
+from . import scattered
 from .loops import Counted, When
-from .memory import address, clamp, i64, join, lane_numbers, parts, select, splat
+from .memory import address, i64, join, lane_numbers, parts, select, splat
 from .reduction import Reduction, Scan
-from .strips import Item, Nest, is_const, pointer, view
+from .strips import Item, Nest, is_const, view
 from .transpose import transpose
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ class NestCode:
         self.extents = [code.extent(e) for e in nest.extents]
         self.values: dict[Item, Register] = {}
         self.splats: dict[Item, Register] = {}
+        #: By how much integers grow from lane to lane, where that was asked for.
+        self.steps: dict[Item, int | None] = {}
         #: Current position along each axis, and the end of the innermost loop over it.
         self.positions: list[V] = [i64(0)] * self.rank
         self.ends = list(self.extents)
@@ -208,7 +210,7 @@ class NestCode:
             reduction.prepare()
         for op in self.effects:
             if op.name == "histogram":
-                self._clear_counts(op)
+                scattered.clear_counts(self, op)
         self.body(0)
         for reduction in self.reductions:
             reduction.finish()
@@ -505,9 +507,9 @@ class NestCode:
             return t.bin("add", t.splat(first, n), lane_numbers(n, "i32"))
         args = [self.full(a) if vectorised else self.values[a] for a in item.args]
         if op.name == "load_ptr":
-            return self._gather(op, args, n)
+            return scattered.gather(self, item, args, n)
         if op.name == "gather":
-            return self._pick(op, args[0], n)
+            return scattered.pick(self, op, args[0], n)
         if op.name == "scan":
             return self.scans[op].step(args[0])
         return code.apply(op, args, n)
@@ -615,56 +617,17 @@ class NestCode:
         offset = position if stride == 1 else t.bin("mul", position, _integer(stride))
         return address(t, access.base, offset, access.dtype)
 
-    def _gather(self, op: Op, args: list[Register], n: int) -> Register:
-        t, dtype = self.t, op.result.type.dtype
-        index = args[0]
-        mask = args[1] if len(args) > 1 else None
-        assert isinstance(index, V) and (mask is None or isinstance(mask, V))
-        active = mask
-        if n and self.count is not None:
-            inside = self.memory.mask(self.count, n)
-            active = inside if mask is None else t.bin("and", mask, inside)
-        pointers = address(t, self.code.integer(pointer(op)), index, dtype)
-        if n:
-            found = self.memory.gather(dtype, pointers, active)
-        else:
-            if active is not None:
-                pointers = t.select(active, pointers, self.memory.nothing())
-            found = self.memory.load(dtype, pointers, 0)
-        other = op.attrs.get("other", 0)
-        return select(t, mask, found, self.code.constant(other, dtype, n)) if mask is not None and other else found
-
-    def _pick(self, op: Op, index: Register, n: int) -> Register:
-        """Elements of a tile in scratch."""
-        t, dtype = self.t, op.result.type.dtype
-        positions = dict(enumerate(self.positions))
-        if n:
-            at = self.positions[self.lane]
-            positions[self.lane] = t.bin("add", t.splat(at, n), lane_numbers(n))
-        where = whole.gathered(self.code, op, index, positions)
-        held = self.code.tile(op.operands[0]).dtype
-        found = self.memory.gather(held, where) if n else self.memory.load(held, where, 0)
-        return convert(t, found, held, dtype)
-
     # -- effects ------------------------------------------------------------------------------------------------------
-    def _operand(self, value: Value) -> Register:
+    def operand(self, value: Value) -> Register:
         if not self.rank:
             return self.code.scalar(value)
         return self.full(self.nest.item(value))
 
     def _effect(self, op: Op) -> None:
         if op.name == "store_view":
-            self.store(self.accesses[op], self._operand(op.operands[0]))
-        elif op.name == "store_ptr":
-            self._scatter(op)
-        elif op.name == "atomic":
-            self._atomic(op)
-        elif op.name == "histogram":
-            self._count(op)
-        elif op.name == "barrier":
-            self.t.line("fence seq_cst")
+            self.store(self.accesses[op], self.operand(op.operands[0]))
         else:
-            self._check(op)
+            scattered.effect(self, op)
 
     def store(self, access: Access, value: Register) -> None:
         t, n, dtype = self.t, lanes(parts(value)[0].ty), access.dtype
@@ -698,12 +661,12 @@ class NestCode:
                 self.memory.store(dtype, join([t.extract(v, lane) for v in parts(value)]), where)
                 where = address(t, where, step, dtype)
             return
-        spilled = self._spill(value, dtype)
+        spilled = self.spill(value, dtype)
         with Counted(self.t, i64(0), t.call("llvm.smin.i64", "i64", [count, i64(n)]), i64(1)) as lane:
             to = address(t, where, t.bin("mul", lane, step), dtype)
-            self.memory.store(dtype, self._lane(spilled, dtype, lane), to)
+            self.memory.store(dtype, self.lane_of(spilled, dtype, lane), to)
 
-    def _spill(self, value: Register, dtype: str) -> list[V]:
+    def spill(self, value: Register, dtype: str) -> list[V]:
         """The lanes of a value in stack buffers, to be indexed at run time."""
         buffers = []
         for v in parts(to_memory(self.t, value, dtype)):
@@ -712,120 +675,10 @@ class NestCode:
             buffers.append(buffer)
         return buffers
 
-    def _lane(self, spilled: list[V], dtype: str, lane: V) -> Register:
+    def lane_of(self, spilled: list[V], dtype: str, lane: V) -> Register:
         part = dtypes.PART.get(dtype, dtype)
         elem = memory_type(dtype)
         return join([parts(self.memory.load(part, self.t.gep(b, lane, elem), 0))[0] for b in spilled])
-
-    def _scatter(self, op: Op) -> None:
-        """Lane by lane, in order."""
-        t, dtype = self.t, op.operands[0].type.dtype
-        ptr = self.code.integer(op.operands[1])
-        value, index, *mask = [self._operand(v) for v in (op.operands[0], *op.operands[2:])]
-        if not self.rank:
-            with When(self.t, parts(mask[0])[0]) if mask else When(self.t, V("true", "i1")):
-                self._scatter_one(op, value, address(t, ptr, parts(index)[0], dtype))
-            return
-        places = op.operands[2].type.dtype
-        values, indices = self._spill(value, dtype), self._spill(index, places)
-        masks = self._spill(mask[0], "bool") if mask else []
-        with self._each_lane() as lane:
-            active = parts(self._lane(masks, "bool", lane))[0] if masks else V("true", "i1")
-            with When(t, active):
-                where = address(t, ptr, parts(self._lane(indices, places, lane))[0], dtype)
-                self._scatter_one(op, self._lane(values, dtype, lane), where)
-
-    def _each_lane(self) -> Counted:
-        """A loop over the lanes that are within the extent."""
-        count = clamp(self.t, self.count, self.lanes) if self.count is not None else i64(self.lanes)
-        return Counted(self.t, i64(0), count, i64(1))
-
-    def _atomic(self, op: Op) -> None:
-        """Lane by lane, in order; what was there before, or 0 where the mask is False."""
-        t, code, dtype = self.t, self.code, op.result.type.dtype
-        masked, cas = op.attrs.get("masked", False), op.attrs["kind"] == "cas"
-        ptr = code.integer(pointer(op))
-        given = [v for v in op.operands if not v.type.pointer]
-        access = self.accesses.get(op)
-        if self.rank:
-            spilled = [self._spill(self._operand(v), v.type.dtype) for v in given]
-        old = [self.memory.alloca(v.ty) for v in parts(code.constant(0, dtype, 0))]
-
-        def run(values: list[Register]) -> Register:
-            for cell in old:
-                t.store(parts(code.constant(0, dtype, 0))[0], cell, 8)
-            active = parts(values.pop())[0] if masked else V("true", "i1")
-            with When(t, active):
-                *first, value, index = values
-                where = address(t, ptr, parts(index)[0], dtype)
-                found = atomics.one(code, op, where, value, first[0] if cas else None)
-                for cell, v in zip(old, parts(found), strict=True):
-                    t.store(v, cell, 8)
-            return join([t.load(cell, v.ty, 8) for cell, v in zip(old, parts(found), strict=True)])
-
-        if not self.rank:
-            code.scalars[op.result] = run([self._operand(v) for v in given])
-            return
-        with self._each_lane() as lane:
-            lanes_ = zip(spilled, [v.type.dtype for v in given], strict=True)
-            found = run([self._lane(cells, d, lane) for cells, d in lanes_])
-            if access is not None:
-                step = _integer(access.strides[self.lane])
-                place = t.bin("mul", t.bin("add", self.positions[self.lane], lane), step)
-                self.memory.store(dtype, found, address(t, access.base, place, dtype))
-
-    def _clear_counts(self, op: Op) -> None:
-        """A slot for a histogram; what is out of range goes to its end."""
-        (bins,) = op.result.type.extents
-        slot = self.code.allocate("i32", (2 * int(bins),), [0])
-        self.memory.clear(slot.base, 4 * (int(bins) + 1))
-        self.code.slots[op.result] = slot
-
-    def _count(self, op: Op) -> None:
-        t, dtype = self.t, op.operands[0].type.dtype
-        slot, (bins,) = self.code.slots[op.result], op.result.type.extents
-        (index,) = parts(convert(t, self._operand(op.operands[0]), dtype, "i64"))
-        inside = t.cmp("ult", index, t.like(bins, index))
-        for mask in op.operands[1:]:
-            inside = t.bin("and", inside, parts(self._operand(mask))[0])
-        index = t.select(inside, index, t.like(bins, index))
-
-        def add(at: V) -> None:
-            place = t.gep(slot.base, at, "i32")
-            t.store(t.bin("add", t.load(place, "i32", 4), V("1", "i32")), place, 4)
-
-        if not self.rank:
-            add(index)
-            return
-        places = self._spill(index, "i64")
-        with self._each_lane() as lane:
-            add(parts(self._lane(places, "i64", lane))[0])
-
-    def _scatter_one(self, op: Op, value: Register, where: V) -> None:
-        dtype = op.operands[0].type.dtype
-        if "combine" in op.attrs:
-            old = self.memory.load(dtype, where, 0)
-            name = "logical_or" if dtype == "bool" else op.attrs["combine"]
-            value = self.code.combine(name, [old, value], [dtype, dtype], dtype)
-        self.memory.store(dtype, value, where)
-
-    def _check(self, op: Op) -> None:
-        """Record the message's number, unless another one is."""
-        t = self.t
-        ok = self._operand(op.operands[0])
-        assert isinstance(ok, V)
-        bad = t.bin("xor", ok, t.like(True, ok))
-        for mask in op.operands[1:]:
-            bad = t.bin("and", bad, parts(self._operand(mask))[0])
-        if self.rank and self.count is not None:
-            bad = t.bin("and", bad, self.memory.mask(self.count, self.lanes))
-        errors = next((p for p in self.code.kernel.params if p.name == "errors"), None)
-        if errors is None:
-            return
-        where = self.code.integer(errors)
-        with When(self.t, t.any(bad)):
-            old = t.load(where, "i64", 8)
-            t.store(t.select(t.cmp("eq", old, i64(0)), i64(self.code.checks[op]), old), where, 8)
 
 
 def _is_iota(item: Item) -> bool:

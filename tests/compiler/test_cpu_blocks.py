@@ -314,6 +314,27 @@ def test_masks_bounds_and_hints():
             both(b.finish(), [memory, np.zeros(192, NUMPY[dtype]), 3, 2, 1, count, 0 if stride > 0 else 191])
 
 
+@pytest.mark.parametrize("dtype", ["i8", "bool", "f16", "f32", "i64"])
+def test_rows_at_computed_places(dtype):
+    """Runs of neighbours that begin where an array says, under masks of every kind."""
+    for masked, narrow in itertools.product((False, True), repeat=2):
+        b = blocks()
+        x, rows, keep, out = (
+            b.param(n, pointer(d)) for n, d in zip("abcd", (dtype, "i64", "bool", dtype), strict=True)
+        )
+        wide = lambda v, dims, b=b: b.broadcast(v, dims, (4, 32))
+        row = b.op("multiply", b.load_ptr(rows, b.iota(4)), b.broadcast(b.const(70), (), (4,)))
+        at = b.op("add", wide(row, (0,)), wide(b.iota(32), (1,)))
+        at = b.cast(b.op("subtract", at, wide(b.const(1), ())), "i32" if narrow else "i64")
+        mask = b.load_ptr(keep, b.reshape(b.iota(128), (4, 32))) if masked else None
+        value = b.load_ptr(x, at, mask, 1)
+        b.store_ptr(value, out, at, mask)
+        kernel, memory = b.finish(), data((600,), dtype)
+        keeps = [np.ones(128, bool), data((128,), "bool"), np.arange(128) % 32 < 20]
+        for keep in keeps if masked else keeps[:1]:
+            both(kernel, [memory, np.array([5, 1, 7, 3]), keep, np.zeros(600, NUMPY[dtype])])
+
+
 def test_pointers_from_numbers():
     b = blocks()
     x, y, out = (b.param(n, pointer("f32")) for n in "xyz")
