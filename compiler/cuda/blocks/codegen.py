@@ -21,7 +21,7 @@ from ..memory import GLOBAL, SHARED, at, i32, i64, join, parts, rounding, select
 from ..target import Target
 from . import fast, layout, wgmma
 from .affine import Affine, uniform
-from .assign import SHAPES, assign, is_elementwise, joining, through
+from .assign import LOADS, SHAPES, assign, is_elementwise, joining, through
 from .convert import convert as move
 from .handlers import HANDLERS
 from .layout import Layout, pieces
@@ -83,6 +83,7 @@ class Codegen:
         self.exchanged: int | None = 0
         self.exchanges = 0
         self.checks = {op: k + 1 for k, op in enumerate(op for op in kernel.walk() if op.name == "check")}
+        self.loaded = {op.operands[0] for op in kernel.walk() if op.name in LOADS}
         self.used = {v for op in kernel.walk() for v in op.operands}
         self.errors = next((p for p in kernel.params if p.name == "errors"), None)
         self.products = wgmma.Products(self)

@@ -160,6 +160,12 @@ def store(code: Codegen, op: Op) -> None:
     t, writer = code.t, code.writer(given)
     masks, addresses = access.masks(mask), access.addresses()
     own = code.tile(value, given) if value in code.tiles else None
+    # One thread writes what others may be about to read, or will read next.
+    apart = writer is not None and (access.pointer in code.loaded or access.pointer.op is not None)
+    if apart:
+        code.barrier()
     for group, (ptr, beyond), m in zip(access.groups, addresses, masks, strict=True):
         values = [own[r] if own else code.register(value, given, r) for r in group]
         memory.store(t, values, ptr, access.dtype, both(t, m, writer), beyond, hint(op))
+    if apart:
+        code.barrier()

@@ -98,3 +98,16 @@ def test_large_tiles_are_converted_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(convert, "LARGE", 4 << 10)
     assert cuda.generate(case.kernel, TARGET).shared < 0.6 * whole
     compare(case)
+
+
+def test_a_number_in_memory_is_read_by_all_before_one_overwrites_it() -> None:
+    m = kernels.Blocks("count")
+    x = m.array("i32", 1)
+    m.begin()
+    b, place = m.b, m.b.const(0)
+    with b.for_(place, b.const(3), b.const(1)):
+        b.store_ptr(b.op("add", b.load_ptr(x, place), b.const(1, "i32")), x, place)
+    case = m.case()
+    compare(case)
+    # The emulator's threads go on together: it would not see it.
+    assert cuda.generate(case.kernel, TARGET).text.count("call void @llvm.nvvm.barrier") == 2
