@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from functools import cache
 from time import perf_counter
 from typing import Any
 
@@ -16,15 +17,15 @@ from .compiler.plan import HostStep, KernelStep
 from .kernels import Code, code_for
 from .runtime import profiler, slots, threads
 from .runtime.config import config
-from .runtime.memory import Buffer, allocate, as_numpy, wrap
+from .runtime.memory import allocate, as_numpy, wrap
 
 #: Types that `struct` does not know, and integers of their size.
 _AS_BITS = {"bf16": np.uint16, "f8e4m3": np.uint8, "f8e5m2": np.uint8}
 #: Bytes moved and operations below which one thread is done before another has woken up, and operations of a product,
 #: whose threads wait for each other.
 _SERIAL, _SERIAL_TEAM = 1 << 15, 1 << 22
-#: Bytes of a workspace that a step keeps, and those at a workspace's beginning that are zeroed.
-_KEPT = 1 << 16
+#: Bytes of workspace and scratch that steps on one thread share, and what a workspace begins with.
+_SHARED = 1 << 18
 _ZEROS = bytes(4096)
 
 
@@ -106,19 +107,7 @@ class Arguments:
 class Launch(Arguments):
     """A kernel step on the CPU: its code and its arguments."""
 
-    __slots__ = (
-        "code",
-        "reserves",
-        "frees",
-        "word",
-        "errors",
-        "scratch",
-        "programs",
-        "team",
-        "threads",
-        "space",
-        "zeroed",
-    )
+    __slots__ = ("code", "reserves", "frees", "word", "errors", "scratch", "programs", "team", "threads", "job")
 
     def __init__(self, step: KernelStep) -> None:
         super().__init__(step)
@@ -133,31 +122,51 @@ class Launch(Arguments):
         self.word = np.zeros(1, np.int64) if self.checked else None
         self.errors = 0 if self.word is None else self.word.ctypes.data
         self.scratch = self.code.scratch(self.address)
-        #: The workspace of a team of one, if it is small, and its part that has to be zeros.
-        self.space: Buffer | None = None
-        self.zeroed = memoryview(b"")
+        #: On one thread, with little memory beside: what `threads.serial` runs.
+        self.job = self._job() if self.threads == 1 and self.code.kernel is None else None
+
+    def _job(self) -> Any:
+        space = self.code.workspace(self.address, 1) + 63 & -64 if self.team else 0
+        programs = 1 if self.team else self.programs
+        if programs < 1 or space + self.scratch > _SHARED:
+            return None
+        return (ctypes.c_int64 * 4)(self.code.address, self.address, programs, _shared().address + space)
 
     def run(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
         for slot, nbytes in self.reserves:
             buffer = memory[slot] = allocate(nbytes)
             base[slot] = buffer.address
-        count = self.threads
-        if self.team:
-            count = count or threads.num_threads()
-            space = self._workspace(count)
-            self.pack(nodes, base, self.errors, space.address)
+        if self.job is not None and not profiler.active and not config.debug:
+            workspace = 0
+            if self.team:
+                shared = _shared()
+                workspace = shared.address
+                shared.zeroed[:] = _ZEROS
+            self.pack(nodes, base, self.errors, workspace)
+            threads.serial(self.job)
         else:
-            self.pack(nodes, base, self.errors, 0)
-        if profiler.active or config.debug or self.code.kernel is not None:
-            self._run_watched(nodes, memory, base, count)
-        else:
-            threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, count)
+            self._run_any(nodes, memory, base)
         for slot in self.frees:
             memory[slot] = None
         if self.word is not None and self.word[0]:
             message = self.step.messages[int(self.word[0]) - 1]
             self.word[0] = 0
             raise IndexError(message)
+
+    def _run_any(self, nodes: list[Expr], memory: list[Any], base: list[int]) -> None:
+        """Run on several threads, with much memory beside, with the clock on, or in the interpreter."""
+        count = self.threads
+        workspace = 0
+        if self.team:
+            count = count or threads.num_threads()
+            space = allocate(self.code.workspace(self.address, count))
+            ctypes.memset(space.address, 0, min(len(_ZEROS), space.nbytes))
+            workspace = space.address
+        self.pack(nodes, base, self.errors, workspace)
+        if profiler.active or config.debug or self.code.kernel is not None:
+            self._run_watched(nodes, memory, base, count)
+        else:
+            threads.launch(self.code.address, self.address, self.programs, self.scratch, self.team, count)
 
     def _run_watched(self, nodes: list[Expr], memory: list[Any], base: list[int], count: int) -> None:
         """Run with the clock on, or in the interpreter."""
@@ -174,18 +183,19 @@ class Launch(Arguments):
         if "time" in config.debug:
             debug.launched(self.step.name, seconds, self.step.bytes)
 
-    def _workspace(self, count: int) -> Buffer:
-        """Memory for the team, which begins with zeros: a barrier's words are there."""
-        if count == 1 and self.space is not None:
-            self.zeroed[:] = _ZEROS[: len(self.zeroed)]
-            return self.space
-        space = allocate(self.code.workspace(self.address, count))
-        zeroed = min(len(_ZEROS), space.nbytes)
-        ctypes.memset(space.address, 0, zeroed)
-        if count == 1 and space.nbytes <= _KEPT:
-            self.space = space
-            self.zeroed = memoryview((ctypes.c_char * zeroed).from_address(space.address)).cast("B")
-        return space
+
+class _Shared:
+    """Memory beside the arrays for steps on one thread, which have it one after the other: a flush holds a lock."""
+
+    def __init__(self) -> None:
+        self.buffer = allocate(_SHARED)
+        self.address = self.buffer.address
+        self.zeroed = memoryview((ctypes.c_char * len(_ZEROS)).from_address(self.address)).cast("B")
+
+
+@cache
+def _shared() -> _Shared:
+    return _Shared()
 
 
 class Call:

@@ -88,6 +88,19 @@ define void @blockarray_run(ptr %kernel, ptr %args, i64 %programs, ptr %scratch)
   ret void
 }
 
+; The same, as four words in memory say: kernel, arguments, programs, scratch.
+define void @blockarray_serial(ptr %job) {
+  %args_at = getelementptr i8, ptr %job, i64 8
+  %programs_at = getelementptr i8, ptr %job, i64 16
+  %scratch_at = getelementptr i8, ptr %job, i64 24
+  %kernel = load ptr, ptr %job, align 8
+  %args = load ptr, ptr %args_at, align 8
+  %programs = load i64, ptr %programs_at, align 8
+  %scratch = load ptr, ptr %scratch_at, align 8
+  call void %kernel(ptr %args, i64 0, i64 %programs, ptr %scratch, i64 0)
+  ret void
+}
+
 ; Spin until the word differs from `old`, at most `spins` times; its value then.
 define i32 @blockarray_poll(ptr %word, i32 %old, i64 %spins) {
 entry:
@@ -380,6 +393,8 @@ class Native:
     ----------
     run : (kernel, args, programs, scratch)
         All programs on the calling thread.
+    serial : (job)
+        The same, with the address of these four words: one argument takes ctypes a third of the time.
     launch : (control, kernel, args, programs, scratch, stride, team, limit) -> int
         The programs on a pool's threads; 0 if the pool is busy.
     worker : (control, index)
@@ -390,12 +405,12 @@ class Native:
         Spin until the 32-bit word differs from `old`, but at most `spins` times.
     """
 
-    __slots__ = ("run", "launch", "worker", "stop", "poll", "_library")
+    __slots__ = ("run", "serial", "launch", "worker", "stop", "poll", "_library")
 
     def __init__(self, futex: int | None) -> None:
         symbols = {
-            "run": (None, 4), "launch": (ctypes.c_int64, 8), "worker": (None, 2), "stop": (ctypes.c_int64, 1),
-            "poll": (ctypes.c_int32, 3),
+            "run": (None, 4), "serial": (None, 1), "launch": (ctypes.c_int64, 8), "worker": (None, 2),
+            "stop": (ctypes.c_int64, 1), "poll": (ctypes.c_int32, 3),
         }  # fmt: skip
         self._library = jit.link(_object(source(futex)), [f"blockarray_{name}" for name in symbols])
         for name, (result, arity) in symbols.items():
@@ -404,6 +419,7 @@ class Native:
             setattr(self, name, prototype(self._library[f"blockarray_{name}"]))
 
     run: Any
+    serial: Any
     launch: Any
     worker: Any
     stop: Any

@@ -207,13 +207,25 @@ def _first_run(address: int, args_address: int, programs: int, scratch: int) -> 
 _run = _first_run
 
 
+def serial(job: Any) -> None:
+    """Run a kernel on the calling thread.
+
+    Parameters
+    ----------
+    job : int or ctypes array
+        Four 8-byte words: the kernel's address, its arguments', the number of programs (1 for a team), and
+        the address of the scratch memory; or where they are.
+    """
+    _load().serial(job)
+
+
 def _load() -> Native:
-    global _native, _run
+    global _native, _run, serial
     native = _native
     if native is None:
         # Two threads may both come here; either's code is good.
         native = _native = Native(native_futex())
-        _run = native.run
+        _run, serial = native.run, native.serial
     return native
 
 

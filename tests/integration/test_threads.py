@@ -254,13 +254,19 @@ print(h.hexdigest())
 @pytest.mark.cpu_only
 def test_products_use_the_threads_that_are_set_when_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
-    launch = threads.launch
+    threads._load()
+    launch, serial = threads.launch, threads.serial
 
     def noting(address: int, args: int, programs: int, scratch: int, team: bool, count: int) -> None:
         counts.append(count)
         launch(address, args, programs, scratch, team, count)
 
+    def noting_one(job: Any) -> None:
+        counts.append(1)
+        serial(job)
+
     monkeypatch.setattr(threads, "launch", noting)
+    monkeypatch.setattr(threads, "serial", noting_one)
     a, small = np.ones((200, 200)), np.ones((40, 40))
     before = threads.num_threads()
     try:

@@ -72,6 +72,16 @@ def test_every_program_once(count, programs, scratch):
     assert counter.right(programs)
 
 
+def test_serial_jobs():
+    counter = Counter(20, 64)
+    scratch = ctypes.create_string_buffer(64)
+    job = (ctypes.c_int64 * 4)(counter.function.address, ctypes.addressof(counter.args), 7, ctypes.addressof(scratch))
+    for _ in range(3):
+        threads.serial(job)
+        counter.launches += 1
+    assert counter.right(7)
+
+
 def test_team(count):
     team = Team()
     for _ in range(50):
