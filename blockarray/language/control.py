@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..compiler import ops
 from ..compiler.ir import Block, Op, Type, Value
 from . import program
-from .emit import Builder, builder, constant, elementwise, is_natural, spread
+from .emit import Builder, bound, builder, constant, elementwise, least, spread
 from .errors import CompilationError
 from .merge import Missing, decayed, equal, leaves, mapped, parts, same_kind, spell, zipped
 from .source import Source, assigned, escapes
@@ -257,8 +257,7 @@ class Control:
             raise CompilationError("a loop over a range has one variable")
         index = Value(Type(type.ir))
         b = builder()
-        if ((constant(step) or 1) > 0 and is_natural(lower)) or ((constant(step) or 1) < 0 and is_natural(upper)):
-            b.natural.add(index)
+        bound(index, least(upper if (constant(step) or 1) < 0 else lower))
         name = node.target.id
 
         def run(block: Block) -> None:
@@ -367,8 +366,9 @@ class _Merger:
             op = Op("if", (self.test.value,), types, {}, (then, otherwise), self.b.line)
             for (x, y, made), result in zip(self.pairs, self.b.put(op)):
                 self.results[made.value] = result
-                if is_natural(x.value) and is_natural(y.value):
-                    self.b.natural.add(result)
+                lows = least(x.value), least(y.value)
+                if x.dtype.is_int() and lows[0] is not None and lows[1] is not None:
+                    bound(result, min(lows[0], lows[1]))
         return lambda t: t.like(self.results.get(t.value, t.value))
 
     def _cheap(self) -> bool:
@@ -392,8 +392,8 @@ class _Carried:
         self.local = [n for n in names if n not in self.names]
         #: Names whose pointers change what they are relative to.
         self.absolute: set[str] = set()
-        #: Integers that are carried and may be negative, by their places.
-        self.negative: set[int] = set()
+        #: Integers that are carried and may fall below what they begin with, by their places.
+        self.falling: set[int] = set()
         self.inits: dict[str, Any] = {}
         self.starts: dict[str, Any] = {}
 
@@ -402,10 +402,8 @@ class _Carried:
 
     def rename(self, values: dict[Value, Value]) -> None:
         """Replace the values of the names by others."""
-        b = builder()
         for old, new in values.items():
-            if old in b.natural:
-                b.natural.add(new)
+            bound(new, least(old))
         env = self.visitor.env
         for n in self.names:
             env[n] = self.starts[n] = mapped(env[n], lambda t: t.like(values.get(t.value, t.value)))
@@ -428,8 +426,8 @@ class _Carried:
         args = [Value(leaf.value.type) for leaf in first]
         guessed = []
         for k, (leaf, arg) in enumerate(zip(first, args)):
-            if k not in self.negative and leaf.dtype.is_int() and not leaf.shape and is_natural(leaf.value):
-                b.natural.add(arg)
+            if self._guesses(k, leaf):
+                bound(arg, least(leaf.value))
                 guessed.append(k)
         supply = iter(args)
         visitor.env = dict(self.before)
@@ -444,13 +442,17 @@ class _Carried:
         if again:
             return block, [], True
         ends = [leaf for value in last for leaf in leaves(value)]
-        wrong = [k for k in guessed if not is_natural(ends[k].value)]
+        wrong = [k for k in guessed if _falls(least(first[k].value), least(ends[k].value))]
         if wrong:
-            self.negative.update(wrong)
+            self.falling.update(wrong)
             return block, [], True
         b.finish_region(block, [leaf.value for leaf in ends])
         self.locals = [n for n in env if n not in self.before]
         return block, [leaf.value for leaf in first], False
+
+    def _guesses(self, k: int, leaf: Tensor) -> bool:
+        """Whether a carried value is taken to be no less than what it begins with."""
+        return k not in self.falling and leaf.dtype.is_int() and least(leaf.value) is not None
 
     def _compare(self) -> tuple[list[Any], bool]:
         """The values at the end of the body, whose types must be those of the beginning."""
@@ -487,14 +489,14 @@ class _Carried:
 
     def finish(self, results: Sequence[Value]) -> None:
         """Give the names what the loop results in."""
-        b, visitor = builder(), self.visitor
+        visitor = self.visitor
         supply = iter(results)
         visitor.env = dict(self.before)
         k = 0
         for n in self.names:
             for leaf in leaves(self.inits[n]):
-                if leaf.dtype.is_int() and not leaf.shape and k not in self.negative and is_natural(leaf.value):
-                    b.natural.add(results[k])
+                if self._guesses(k, leaf):
+                    bound(results[k], least(leaf.value))
                 k += 1
             visitor.env[n] = mapped(self.inits[n], lambda t: t.like(next(supply)))
         for n in (*self.local, *self.locals):
@@ -504,6 +506,10 @@ class _Carried:
     def abandon(self) -> None:
         """Leave the loop out."""
         self.visitor.env = dict(self.before)
+
+
+def _falls(start: int | None, end: int | None) -> bool:
+    return start is not None and (end is None or end < start)
 
 
 def absolute_pointer(x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from ..compiler import ops
-from .emit import builder, const, elementwise
+from .emit import bound, builder, const, elementwise
 from .emit import cast as cast_value
 from .errors import CompilationError
 from .types import bfloat16, float32, int1, int32, int64, uint32, uint64, unwrap
@@ -81,7 +81,7 @@ def arange(start: Any, end: Any) -> Tensor:
     if count == 1:
         return Tensor(const(start, "i32"), int32, (1,))
     positions = b.iota(count)
-    b.natural.add(positions)
+    bound(positions, 0)
     return add(Tensor(cast_value(positions, "i32"), int32, (count,)), start)
 
 

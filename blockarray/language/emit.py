@@ -19,16 +19,17 @@ from .errors import CompilationError
 
 
 class Builder(blocks.Builder):
-    """A builder of kernels that knows which integers are no less than zero."""
+    """A builder of kernels that knows how small integers may be."""
 
-    __slots__ = ("natural", "grid", "debug", "origins")
+    __slots__ = ("lowest", "grid", "debug", "origins")
 
     #: Whether values are there at once: in interpret mode.
     eager = False
 
     def __init__(self, name: str, debug: bool = False) -> None:
         super().__init__(name)
-        self.natural: set[Value] = set()
+        #: Lower bounds of integers.
+        self.lowest: dict[Value, int] = {}
         self.grid: tuple[Value, ...] = ()
         self.debug = debug
         self.origins: dict[str, Value] = {}
@@ -116,10 +117,8 @@ def elementwise(name: str, *values: Value, exact: bool = False) -> Value:
                 result = ops.interpret(name, *arrays)
             return const(result.item(), ops.result_dtype(name, *[v.type.dtype for v in values]))
     result = b.op(name, *values, exact=exact)
-    if (name in _NATURAL and all(map(is_natural, _NATURAL[name](values)))) or (
-        name == "maximum" and any(map(is_natural, values))
-    ):
-        b.natural.add(result)
+    if not b.eager and result.type.dtype in dtypes.INTEGER:
+        bound(result, _least(name, values))
     return result
 
 
@@ -138,24 +137,63 @@ def cast(value: Value, dtype: str) -> Value:
         if source.op is not None and source.op.name in ("iota", "program_id"):
             return source
     result = b.cast(value, dtype)
-    if value in b.natural and dtypes.SIZE[dtype] >= 4:
-        b.natural.add(result)
+    if dtypes.SIZE[dtype] >= 4 and dtype in dtypes.INTEGER:
+        bound(result, least(value))
     return result
 
 
-#: Of which operands a result that is >= 0 is made.  Divisors are taken to be positive.
-_NATURAL: dict[str, Any] = {
-    "add": lambda x: x, "multiply": lambda x: x, "minimum": lambda x: x, "trunc_divide": lambda x: x[:1],
-    "fmod": lambda x: x[:1], "right_shift": lambda x: x[:1], "where": lambda x: x[1:], "bitwise_or": lambda x: x,
-}  # fmt: skip
+# -- how small integers may be ----------------------------------------------------------------------------------------
+def bound(value: Value, low: int | None) -> None:
+    """Remember that a value is no less than `low`."""
+    if low is not None:
+        builder().lowest[value] = low
+
+
+def least(value: Value) -> int | None:
+    """What an integer is no less than, if that is known; sums and products are taken to fit their types."""
+    known = constant(value)
+    return builder().lowest.get(value) if known is None else known
 
 
 def is_natural(value: Value) -> bool:
     """Whether an integer is known to be >= 0."""
-    known, b = constant(value), builder()
-    if b.eager:
+    if builder().eager:
         return bool((value.array >= 0).all())  # type: ignore[attr-defined]
-    return known >= 0 if known is not None else value in b.natural
+    low = least(value)
+    return low is not None and low >= 0
+
+
+def _least(name: str, values: Sequence[Value]) -> int | None:
+    """The lower bound of an op's result; divisors are taken to be positive."""
+    if name not in _BOUNDED:
+        return None
+    lows = [least(v) for v in values]
+    if name == "where":
+        lows = lows[1:]
+    first, second = lows
+    if name == "maximum":
+        return max((low for low in lows if low is not None), default=None)
+    if first is None:
+        return None
+    match name:
+        case "trunc_divide" | "fmod" | "right_shift":
+            return 0 if first >= 0 else None
+        case "subtract":
+            known = constant(values[1])
+            return None if known is None else first - known
+    if second is None:
+        return None
+    if name == "add":
+        return first + second
+    if name in ("minimum", "where"):
+        return min(first, second)
+    return None if first < 0 or second < 0 else first * second if name == "multiply" else 0
+
+
+_BOUNDED = frozenset((
+    "add", "subtract", "multiply", "minimum", "maximum", "trunc_divide", "fmod", "right_shift", "where", "bitwise_or",
+    "bitwise_and",
+))  # fmt: skip
 
 
 # -- shapes -----------------------------------------------------------------------------------------------------------

@@ -190,7 +190,7 @@ class _Parameters:
             case Integer(dtype, aligned, natural):
                 value = self.param(name, Type(dtype), aligned)
                 if natural:
-                    self.b.natural.add(value)
+                    self.b.lowest[value] = 0
                 return Tensor(value, OF_IR[dtype])
             case Real(dtype):
                 return Tensor(self.param(name, Type(dtype)), OF_IR[dtype])
@@ -200,7 +200,7 @@ class _Parameters:
                 base = self.pointer(name, dtype, aligned)
                 shape = [self.param(f"{name}.shape{k}", I64) for k in range(rank)]
                 strides = [self.param(f"{name}.stride{k}", I64) for k in range(rank - 1)]
-                self.b.natural.update(shape)
+                self.b.lowest |= dict.fromkeys(shape, 0)
                 self.pitched += [s.name for s in strides]
                 return TensorDescriptor(base, shape, [*strides, self.b.const(1)], block, padding)
             case Tuple(items, type):

@@ -71,13 +71,10 @@ class _Held(Value):
         self.array = array
 
 
-class _Nothing(set[Any]):
-    """A set that stays empty: what is known of a value is seen by a look at it."""
+class _Nothing(dict[Value, int]):
+    """Stays empty: what is known of a value is seen by a look at it."""
 
-    def add(self, element: Any) -> None:
-        pass
-
-    def update(self, *others: Any) -> None:
+    def __setitem__(self, value: Value, low: int) -> None:
         pass
 
 
@@ -119,7 +116,7 @@ class _Eager(Builder):
 
     def __init__(self, name: str, grid: Sequence[int], number: tuple[int, ...]) -> None:
         super().__init__(name, debug=True)
-        self.natural = _Nothing()
+        self.lowest = _Nothing()
         kernel = Kernel(name, (), (), {}, Block())
         self.machine = _Machine(kernel, number, _Values(), {}, {}, {})
         self.grid = tuple([_Held(I64, np.array(n, np.int64)) for n in grid])

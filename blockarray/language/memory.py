@@ -30,6 +30,8 @@ def _pointer(name: str, x: Any) -> Tensor:
     if not isinstance(x, Tensor) or not x.dtype.is_ptr():
         what = x.type if isinstance(x, Tensor) else repr(x)
         raise CompilationError(f"{name} takes a pointer, not {what}")
+    if x.dtype.is_const() and (name == "store" or name.startswith("atomic")):
+        raise CompilationError(f"{name} changes memory, and its pointer is const: {x.type}")
     return x
 
 
@@ -188,16 +190,18 @@ class _Window:
     def _lanes(self, starts: Sequence[Value], checked: Sequence[int]) -> tuple[Value, Value]:
         """Index and mask of each element, where a start may be negative."""
         b, block = builder(), self.block_shape
-        index, inside = self.base.like(self.base.value), truth(True)
+        index, inside = self.base.like(self.base.value), []
         for k, (i, s, n, extent) in enumerate(zip(starts, self.stride_values, self.shape_values, block)):
             shape = tuple([extent if j == k else 1 for j in range(len(block))])
             along = Tensor(b.iota(extent) if extent > 1 else const(0, "i64"), int64, shape)
             at = add(along, Tensor(i, int64))
             index = offset(index, mul(at, Tensor(s, int64)))
             if k in checked:
-                inside = (at >= 0) & (at < Tensor(n, int64)) & inside
-        index, inside = (broadcast_to(t, block) for t in (index, inside))
-        return index.value, inside.value
+                inside += [at < Tensor(n, int64)] if is_natural(i) else [at >= 0, at < Tensor(n, int64)]
+        both = inside[0]
+        for test in inside[1:]:
+            both = both & test
+        return broadcast_to(index, block).value, broadcast_to(both, block).value
 
     def wide(self, indices: Any) -> list[Value]:
         indices = unwrap(indices)
@@ -234,7 +238,7 @@ def _sizes(shape: Any) -> list[Value]:
 def _natural(value: Value) -> None:
     b = builder()
     while True:
-        b.natural.add(value)
+        b.lowest[value] = max(b.lowest.get(value, 0), 0)
         if value.op is None or value.op.name != "cast":
             return
         (value,) = value.op.operands

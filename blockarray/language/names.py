@@ -9,16 +9,25 @@ from typing import Any
 
 from .errors import CompilationError
 from .source import function_of
-from .types import constexpr, dtype
+from .types import const, constexpr, dtype
 
 _NOT_FOUND = object()
 
 
 def is_constexpr_annotation(annotation: Any) -> bool:
     """Whether an annotation marks a constant; `from __future__ import annotations` makes it a string."""
+    return _is(annotation, constexpr, "constexpr")
+
+
+def is_const_annotation(annotation: Any) -> bool:
+    """Whether an annotation marks a pointer through which nothing is stored."""
+    return _is(annotation, const, "const")
+
+
+def _is(annotation: Any, marker: Any, name: str) -> bool:
     if isinstance(annotation, str):
-        return annotation.strip("'\"").rpartition(".")[2] == "constexpr"
-    return annotation is constexpr
+        return annotation.strip("'\"").rpartition(".")[2] == name
+    return annotation is marker
 
 
 class Names:

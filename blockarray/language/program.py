@@ -6,8 +6,9 @@ import builtins
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..compiler import dtypes
 from .elementwise import static_int
-from .emit import bare, builder, common_shape, constant, whole
+from .emit import bare, bound, builder, common_shape, constant, least, whole
 from .emit import cast as cast_value
 from .errors import CompilationError
 from .types import bfloat16, dtype, float16, float32, float64, int1, int32, unwrap
@@ -26,7 +27,7 @@ def program_id(axis: Any) -> Tensor:
     """This program's number along an axis of the grid."""
     b = builder()
     value = b.program_id(2 - _axis(axis))
-    b.natural.add(value)
+    bound(value, 0)
     return Tensor(cast_value(value, "i32"), int32)
 
 
@@ -194,8 +195,7 @@ def _hint(x: Any, name: str, values: Any) -> Tensor:
         return x
     kept = [v for v, n in zip(sizes, x.shape) if n != 1] if x.value.type.extents else sizes[:1]
     made = builder().hint(x.value, **{name.removeprefix("max_").removesuffix("_of"): kept})
-    if x.value in builder().natural:
-        builder().natural.add(made)
+    bound(made, least(x.value))
     return x.like(made)
 
 
@@ -226,13 +226,14 @@ def assume(cond: Any) -> None:
 
 
 def _learn(cond: Tensor) -> None:
-    """x >= 0 and x > 0 are facts about x."""
+    """x >= 0 and x > 0, and the like, are facts about x."""
     op = cond.value.op
     if op is None or op.name not in ("greater", "greater_equal"):
         return
-    x, least = op.operands
-    if x.type.extents == () and (constant(least) or 0) >= 0 and constant(least) is not None:
-        builder().natural.add(x)
+    x, other = op.operands
+    low = constant(other)
+    if low is not None and x.type.dtype in dtypes.INTEGER:
+        bound(x, low + (op.name == "greater"))
 
 
 def debug_barrier() -> None:

@@ -27,6 +27,11 @@ class dtype:
         SIGNED = 0
         UNSIGNED = 1
 
+    SINT_TYPES = ("int8", "int16", "int32", "int64")
+    UINT_TYPES = ("int1", "uint8", "uint16", "uint32", "uint64")
+    FP_TYPES = ("fp8e4b15", "fp8e4nv", "fp8e4b8", "fp8e5", "fp8e5b16", "fp16", "bf16", "fp32", "fp64")
+    STANDARD_FP_TYPES = ("fp16", "bf16", "fp32", "fp64")
+
     __slots__ = ("name", "ir")
 
     def __init__(self, name: str) -> None:
@@ -145,13 +150,15 @@ for _name in (*_IR, *_NAMED[1:]):
 class pointer_type(dtype):
     """The address of elements of a type."""
 
-    __slots__ = ("_element",)
+    __slots__ = ("_element", "const")
 
     def __init__(self, element_ty: dtype, address_space: int = 1, const: bool = False) -> None:
         if not isinstance(element_ty, dtype) or isinstance(element_ty, block_type):
             raise TypeError(f"a pointer points to elements, not to {element_ty!r}")
         self._element = element_ty
-        self.name = f"pointer<{element_ty.name}>"
+        #: Whether nothing is stored through it.
+        self.const = const
+        self.name = f"{'const ' if const else ''}pointer<{element_ty.name}>"
         self.ir = "i64"
 
     @property
@@ -160,6 +167,9 @@ class pointer_type(dtype):
 
     def is_ptr(self) -> bool:
         return True
+
+    def is_const(self) -> bool:
+        return self.const
 
     def is_int(self) -> bool:
         return False

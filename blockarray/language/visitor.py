@@ -19,9 +19,9 @@ from .control import Control
 from .emit import builder, constant
 from .errors import CompilationError
 from .merge import Missing, decayed, spell
-from .names import Names, is_constexpr_annotation
+from .names import Names, is_const_annotation, is_constexpr_annotation
 from .source import NAMES, function_of, source_of
-from .types import constexpr, constexpr_type, unwrap
+from .types import constexpr, constexpr_type, pointer_type, unwrap
 from .values import Tensor, compare, is_number, tensor, truth
 
 #: Calls within calls before recursion is taken to be endless.
@@ -121,9 +121,11 @@ class Visitor(Control):
         for name, value in bound.arguments.items():
             value = unwrap(value)
             if is_constexpr_annotation(signature.parameters[name].annotation):
-                # A tile goes through such a parameter as it is; where a constant is needed, its use says so.
+                # Triton's helpers may be given what is no constant; whatever needs one says so.
                 if not has_tensor(value):
                     self.constants.add(name)
+            elif is_const_annotation(signature.parameters[name].annotation) and isinstance(value, Tensor):
+                value = Tensor(value.value, pointer_type(value.dtype.element_ty, const=True), value.shape, value.base)
             self.env[name] = value
 
     # -- nodes ----------------------------------------------------------------------------------------------------

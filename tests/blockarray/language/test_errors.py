@@ -177,12 +177,15 @@ def two_types(n):
 
 @jit
 def constant_needed(x, N: tl.constexpr):
-    return x + N
+    return x + tl.arange(0, N)
 
 
 def test_calls():
     def returns(n):
         two_types(n)
+
+    def missing(n):
+        constant_needed(n, n)
 
     def count(n):
         constant_needed(n)
@@ -197,6 +200,7 @@ def test_calls():
         forever(n)
 
     assert "two_types returns <[4], int32> on one way and <[8], int32> on the other" in text_of(returns, "n")
+    assert text_of(missing, "n") == "arange's end must be a constexpr, not a run-time value of type int32"
     assert text_of(count, "n") == "constant_needed: missing a required argument: 'N'"
     assert text_of(plain, "n") == "error_of is no function of kernels: decorate it with blockarray.jit"
     assert text_of(python, "n") == "Python's sum takes no tensors"
@@ -404,6 +408,12 @@ def test_memory():
     def stride(x_ptr, n):
         tl.make_tensor_descriptor(x_ptr, [n, n], [1, n], [8, 8])
 
+    def constant(x_ptr: tl.const):
+        tl.store(x_ptr + tl.arange(0, 2), tl.load(x_ptr))
+
+    assert text_of(constant, "x_ptr") == (
+        "store changes memory, and its pointer is const: <[2], const pointer<fp32>>"
+    )
     assert text_of(value, "n") == "load takes a pointer, not int32"
     assert text_of(mask, "x_ptr") == "load of one element has a block of shape [4] as mask"
     assert text_of(other, "x_ptr") == "load has `other` and no mask"
