@@ -37,6 +37,22 @@ class OutOfResources(RuntimeError):
     """A kernel's blocks need more of a processor than there is: smaller tiles, or fewer stages, may do."""
 
 
+class _Rounds:
+    """The exchanges of a loop's rounds.
+
+    Two or more need no barrier for the next round: that of each is behind the reads of the one before.
+    """
+
+    __slots__ = ("again", "count", "mark")
+
+    def __init__(self) -> None:
+        self.count = 0
+        #: Whether some place may have been used by two exchanges.
+        self.again = False
+        #: The line that stands where the first one begins.
+        self.mark = f"; {id(self)}"
+
+
 class _Region:
     """A region being written, and the code that goes in front of the one inside it."""
 
@@ -81,6 +97,7 @@ class Codegen:
         #: Bytes of shared memory: for as long as the program runs, and for exchanges (now, and at most).
         self.kept = 0
         self.exchanged: int | None = 0
+        self.rounds: _Rounds | None = None
         self.exchanges = 0
         self.checks = {op: k + 1 for k, op in enumerate(op for op in kernel.walk() if op.name == "check")}
         self.loaded = {op.operands[0] for op in kernel.walk() if op.name in LOADS}
@@ -191,7 +208,7 @@ class Codegen:
         return self.level < len(self.regions) - 1
 
     @contextmanager
-    def region(self) -> Iterator[None]:
+    def region(self, loop: bool = False) -> Iterator[None]:
         """Write a region: a part of the code that not every thread's way goes through once."""
         t, outer = self.t, self.regions[-1]
         assert not self.aside
@@ -200,13 +217,33 @@ class Codegen:
         t.lines = []
         self.regions.append(_Region())
         self.level += 1
-        # Another way may lead here, on which other exchanges were the last ones.
-        self.exchanged = None
+        rounds, self.rounds = self.rounds, _Rounds() if loop and self.exchanged is not None else None
+        if self.rounds is None:
+            # Another way may lead here, on which other exchanges were the last ones.
+            self.exchanged = None
         yield
-        self.exchanged = None
+        if self.rounds is None:
+            self.exchanged = None
+        else:
+            self._close(self.rounds)
+        self.rounds = rounds
+        if rounds is not None and self.exchanged is None:
+            rounds.again = True
         self.regions.pop()
         self.level -= 1
         t.lines = written + outer.lines + t.lines
+
+    def _close(self, rounds: _Rounds) -> None:
+        """A barrier before the first exchange of a loop's rounds, unless what it overwrites is known to be read."""
+        lines = self.t.lines
+        if rounds.mark not in lines:
+            return
+        at_, end = lines.index(rounds.mark), len(lines)
+        if rounds.again or rounds.count < 2:
+            self.barrier()
+        made = lines[end:]
+        del lines[end:]
+        lines[at_ : at_ + 1] = made
 
     def memo(self, key: Any, level: int, make: Callable[[], Any]) -> Any:
         """What `make` makes at a level, once."""
@@ -426,9 +463,18 @@ class Codegen:
     def exchange(self, nbytes: int) -> V:
         """Shared memory for one exchange between threads; what was there has been read by all."""
         nbytes = -(-nbytes // 16) * 16
-        if self.aside or self.exchanged is None or self.exchanged + nbytes > self.EXCHANGES:
+        rounds = None if self.aside else self.rounds
+        if rounds is not None:
+            rounds.count += 1
+            if rounds.count == 1:
+                self.t.lines.append(rounds.mark)
+        if self.exchanged == 0 and not self.aside:
+            start = 0
+        elif self.aside or self.exchanged is None or self.exchanged + nbytes > self.EXCHANGES:
             self.barrier()
             start = 0
+            if rounds is not None:
+                rounds.again = True
         else:
             start = self.exchanged
         if not self.aside:

@@ -50,7 +50,7 @@ def for_(code: Codegen, op: Op) -> None:
     head, inside, done = t.new_label("head"), t.new_label("body"), t.new_label("done")
     constant = op.operands[2].op
     down = constant is not None and constant.name == "const" and constant.attrs["value"] < 0
-    with code.region():
+    with code.region(loop=True):
         names = _names(code, [index, *carried])
         t.br(head)
         t.label(head)
@@ -76,7 +76,7 @@ def while_(code: Codegen, op: Op) -> None:
     t, (first, second) = code.t, op.regions
     starts = _pieces(code, op.operands, first.args)
     head, inside, done = t.new_label("head"), t.new_label("body"), t.new_label("done")
-    with code.region():
+    with code.region(loop=True):
         names = _names(code, first.args)
         t.br(head)
         t.label(head)

@@ -111,3 +111,19 @@ def test_a_number_in_memory_is_read_by_all_before_one_overwrites_it() -> None:
     compare(case)
     # The emulator's threads go on together: it would not see it.
     assert cuda.generate(case.kernel, TARGET).text.count("call void @llvm.nvvm.barrier") == 2
+
+
+def test_exchanges_in_turns_wait_for_each_other() -> None:
+    """Two exchanges a round need two barriers; a single one, as many."""
+    text = cuda.generate(kernels.softmax_in_turns().kernel, TARGET).text
+    assert text.count("call void @llvm.nvvm.barrier") == 2
+    m = kernels.Blocks("sums", (1,))
+    x, out = m.array("f32", 1024), m.array("f32", 4)
+    m.begin()
+    b = m.b
+    with b.for_(b.const(0), b.const(4), b.const(1)) as loop:
+        at = m.plus(m.arange(256), b.op("multiply", loop.index, b.const(256)))
+        b.store_ptr(b.reduce(b.load_ptr(x, at), "sum", (0,)), out, loop.index)
+    case = m.case(1e-5, 1e-5)
+    compare(case)
+    assert cuda.generate(case.kernel, TARGET).text.count("call void @llvm.nvvm.barrier") == 2
