@@ -401,11 +401,20 @@ class Codegen:
         wanted = [v for v in escaping if any(v in reads_whole(op) for op in self.readers.get(v, ()))]
         for v in (*wanted, *[v for op in line for v in reads_whole(op)]):
             if v.op in inside:
-                # Row-major, whatever way its nest would lay it out, and as wide as what reads it computes.
-                readers = self.readers[v]
-                wide = {dot.accumulated(op) if op.name == "dot" else v.type.dtype for op in readers}
-                self.slot(v, wide.pop() if len(wide) == 1 and v.op.name not in WHOLE else None)
+                # Row-major, whatever way its nest would lay it out.
+                self.slot(v, self._held(v))
         self.run_stages(Strips(self.kernel, line, escaping, self.kept, wanted).stages())
+
+    def _held(self, value: Value) -> str:
+        """The dtype in which a tile is kept for ops on whole tiles: as wide as it is made, or as they compute."""
+        assert value.op is not None
+        dtype = value.type.dtype
+        if value.op.name == "reduce":
+            return "f32" if dtype in dtypes.NARROW else dtype
+        if value.op.name in WHOLE or any(op.name != "dot" for op in self.readers[value]):
+            return dtype
+        (wide, *others) = {dot.accumulated(op) for op in self.readers[value]}
+        return dtype if others else wide
 
     def run_stages(self, stages: list[Stage]) -> None:
         """Emit stages in their order."""

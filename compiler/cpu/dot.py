@@ -96,4 +96,5 @@ def _product(code: Codegen, op: Op, slots: Sequence[Slot]) -> None:
                 x = splat(t, load(a, row, k, 0), width)
                 write(group, add_product(x, y, read(group)))
         for group, row in zip(cells, rows, strict=True):
-            code.memory.store(wide, read(group), locate(result, row, column))
+            reg = convert(t, read(group), wide, result.dtype)
+            code.memory.store(result.dtype, reg, locate(result, row, column))

@@ -234,6 +234,20 @@ def test_products(dtype):
         compare(lambda b, x, y, acc: b.dot(x, y, acc), *batches, **tolerance)
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_narrow_sums_as_whole_tiles(dtype):
+    """Narrow results of products and reductions go into ops that read them from scratch."""
+
+    def chain(b, x, y):
+        first = b.dot(x, y)
+        second = b.dot(x, y, first)
+        sums = b.reduce(b.op("multiply", x, x), "sum", (0,))
+        return second, b.sort(sums, 0), b.flip(b.reduce(y, "sum", (1,)), 0), b.reshape(b.trans(second, (1, 0)), (256,))
+
+    x, y = (RNG.integers(-3, 4, (16, 16)).astype(NUMPY[dtype]) for _ in range(2))
+    compare(chain, x, y)
+
+
 # -- memory and control -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("dtype", ["i32", "u8", "i64", "f16", "bf16", "f32", "f64"])
 def test_atomics(dtype):
