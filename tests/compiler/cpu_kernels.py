@@ -28,7 +28,8 @@ class Compiled:
         words = bytearray()
         for param, arg in zip(self.kernel.params, args, strict=True):
             if param.type.pointer:
-                words += np.int64(arg.ctypes.data).tobytes()
+                array, start = arg if isinstance(arg, tuple) else (arg, 0)
+                words += np.int64(array.ctypes.data + start * array.itemsize).tobytes()
             else:
                 raw = np.asarray(arg, dtypes.NUMPY[param.type.dtype])
                 for part in (np.real(raw), np.imag(raw)) if raw.dtype.kind == "c" else (raw,):

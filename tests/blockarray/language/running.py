@@ -1,4 +1,4 @@
-"""Runs kernels of the block language by the interpreter of block IR, and as plain Python."""
+"""Runs kernels of the block language by the interpreter of block IR, as machine code, and as plain Python."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from blockarray.compiler import dtypes, interpreter, printer
+from blockarray.compiler import dtypes, interpreter, passes, printer
 from blockarray.compiler.ir import Kernel
 from blockarray.compiler.parser import parse
 from blockarray.compiler.verifier import verify
 from blockarray.language import interpret
 from blockarray.language.frontend import Argument, Boolean, Descriptor, Integer, Kind, Pointer, Real, build
+from tests.compiler.cpu_kernels import Compiled
 
 
 class Jit:
@@ -68,7 +69,7 @@ def text(fn: Any, **arguments: Any) -> str:
 
 
 def run_compiled(fn: Any, grid: Any = (1,), debug: Any = False, **arguments: Any) -> list[str]:
-    """Run the block IR; what its checks say."""
+    """Run the block IR, and the CPU's code of it on copies, which must agree; what its checks say."""
     kernel = compiled(fn, debug=debug, **arguments)
     slots: list[Any] = []
     for value in arguments.values():
@@ -81,7 +82,23 @@ def run_compiled(fn: Any, grid: Any = (1,), debug: Any = False, **arguments: Any
     slots += [*grid, 1, 1][:3]
     if kernel.params[-1].name == "errors":
         slots.append(np.zeros(8, np.int64))
-    return interpreter.run(kernel, slots)
+    twins = [_copied(slot) for slot in slots]
+    failed = interpreter.run(kernel, slots)
+    Compiled(passes.run(kernel, check=True))(twins)
+    for param, slot, twin in zip(kernel.params, slots, twins, strict=True):
+        (want, _), (have, _) = (s if isinstance(s, tuple) else (s, 0) for s in (slot, twin))
+        if param.name == "errors":
+            assert bool(have[0]) == bool(failed)
+        elif param.type.pointer:
+            rtol = 2e-3 if want.itemsize < 4 else 3e-5
+            np.testing.assert_allclose(have.astype("f8"), want.astype("f8"), rtol, 1e-5, err_msg=param.name)
+    return failed
+
+
+def _copied(slot: Any) -> Any:
+    if isinstance(slot, tuple):
+        return slot[0].copy(), slot[1]
+    return slot.copy() if isinstance(slot, np.ndarray) else slot
 
 
 def launch(fn: Any, grid: Any = (1,), rtol: Any = 0, **arguments: Any) -> None:
