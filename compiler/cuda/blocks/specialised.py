@@ -133,7 +133,10 @@ class Specialised(Codegen, Pipelined):
             f', ptr byval([{tensor_maps.NBYTES} x i8]) align {tensor_maps.ALIGNMENT} "nvvm.grid_constant" {name.ref}'
             for name in self.names if name is not None
         )  # fmt: skip
-        exchange = f"  %exchange = getelementptr i8, {SHARED} @shared, i64 {self.kept}"
+        # Exchanges take place where results are staged, between the tiles.
+        start = min(self.sending.places.values(), default=self.kept)
+        shared = max(self.kept, start + self.exchanges)
+        exchange = f"  %exchange = getelementptr i8, {SHARED} @shared, i64 {start}"
         blocks, threads = 2 if two else 1, self.threads + BRINGING
         text = "\n".join((
             "@shared = external addrspace(3) global [0 x i8], align 1024", *self.globals,
@@ -143,7 +146,7 @@ class Specialised(Codegen, Pipelined):
         ))  # fmt: skip
         found = tuple([m for m in self.maps if m is not None])
         resident = blocks if self.persistent else 0
-        return Code(text, threads, self.kept + self.exchanges, maps=found, resident=resident, waits=True)
+        return Code(text, threads, shared, maps=found, resident=resident, waits=True)
 
     def _begin(self) -> None:
         t = self.t
@@ -228,6 +231,19 @@ class Specialised(Codegen, Pipelined):
 
     def barrier(self) -> None:
         self._act(f"bar.sync 1, {self.threads};")
+
+    def exchange(self, nbytes: int) -> V:
+        if self.sending.maps:
+            with self.t.if_(self.leads):
+                self._act("cp.async.bulk.wait_group.read 0;")
+            self.exchanged = None
+        return super().exchange(nbytes)
+
+    def exchange_end(self) -> None:
+        if self.sending.maps:
+            self.barrier()
+        else:
+            super().exchange_end()
 
     # -- stages -------------------------------------------------------------------------------------------------------
     def acquire(self, number: int) -> V:
