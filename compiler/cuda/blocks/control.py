@@ -52,6 +52,8 @@ def for_(code: Codegen, op: Op) -> None:
     down = constant is not None and constant.name == "const" and constant.attrs["value"] < 0
     with code.region(loop=True):
         names = _names(code, [index, *carried])
+        # As the loop's head has them: waiting for products gives them other registers.
+        heads = [code.tiles[arg] for arg in carried]
         t.br(head)
         t.label(head)
         top = len(t.lines)
@@ -67,8 +69,8 @@ def for_(code: Codegen, op: Op) -> None:
         before = code.regions[-2].block
         t.lines[top:top] = _phis(names, ([lower, *starts], before), (nexts, latch))
         t.label(done)
-    for v, arg in zip(op.results, carried, strict=True):
-        code.define(v, code.tiles[arg])
+    for v, head_ in zip(op.results, heads, strict=True):
+        code.define(v, head_)
     code.products.after_loop(op)
 
 

@@ -31,7 +31,7 @@ def layouts(walk: Any, op: Op) -> tuple[Layout, list[Layout | None]]:
     extents = extents_of(op.result)
     if wgmma.takes(op, walk.warps, walk.target):
         sums = wgmma.rows_of(extents, walk.warps)
-        return sums, [wgmma.first_of(extents_of(op.operands[0]), sums), None, sums]
+        return sums, [wgmma.first_of(op.operands[0], sums), None, sums]
     vector = min(2, max(0, sum(map(layout.log2, extents)) - walk.threads))
     found = layout.blocked(extents, walk.warps, vector)
     return found, [None, None, found]

@@ -7,7 +7,7 @@ until the tile is there.  Both go through the same tiles in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ... import dtypes
@@ -15,9 +15,9 @@ from ...ir import EFFECTS, Block, Kernel, Op, Value
 from ...passes.dce import dce
 from ...passes.rewrite import Rewriter
 from .axes import constant, extents_of
-from .panel import Panel
+from .panel import DEPTH, Panel
 
-#: Dtypes that tensor cores take from shared memory in either direction.
+#: Dtypes that tensor cores take from shared memory in either direction; others must lie along the depth.
 NARROW = ("f16", "bf16")
 
 
@@ -93,27 +93,35 @@ def _rings(bringing: Kernel, streams: Sequence[Stream]) -> tuple[int, ...]:
 
 def _stream(op: Op, uses: dict[Value, list[Op]]) -> Stream | None:
     extents = extents_of(op.result)
-    dtype = op.result.type.dtype
-    if len(extents) != 2 or dtype not in NARROW or op.attrs.get("other", 0) or not all(multiplied(op.result, uses)):
+    if len(extents) != 2 or op.attrs.get("other", 0):
         return None
     inner = [d for d in range(2) if constant(op.operands[2 + d]) == 1]
-    if len(inner) != 1:
+    found = factors(op.result, uses)
+    if len(inner) != 1 or not found:
         return None
-    panel = Panel(extents[1 - inner[0]], extents[inner[0]], dtypes.SIZE[dtype])
+    panel = Panel(extents[1 - inner[0]], extents[inner[0]], dtypes.SIZE[op.result.type.dtype])
     if panel.row < 32 or panel.rows < 16:
+        return None
+    if panel.size == 1 and any(inner[0] != dim for dim in found):
+        # Only elements of 16 bits are turned on the way.
         return None
     return Stream(op, inner[0], 1 - inner[0], panel)
 
 
-def multiplied(value: Value, uses: dict[Value, list[Op]]) -> Iterator[bool]:
-    """Of each use of a tile, whether it is that of a product's factor; of no use, that it is none."""
-    if value not in uses:
-        yield False
+def factors(value: Value, uses: dict[Value, list[Op]]) -> list[int] | None:
+    """Of each use of a tile as a product's factor, the tile's dim that is summed over; None if it has other uses."""
+    found: list[int] = []
     for op in uses.get(value, ()):
         if op.name == "trans":
-            yield from multiplied(op.result, uses)
+            turned = factors(op.result, uses)
+            if turned is None:
+                return None
+            found += [1 - dim for dim in turned]
+        elif op.name == "dot" and value not in op.operands[2:] and suits(op):
+            found += [1 - k for k, v in enumerate(op.operands[:2]) if v is value]
         else:
-            yield op.name == "dot" and value in op.operands[:2] and value not in op.operands[2:] and suits(op)
+            return None
+    return found
 
 
 def is_staged(value: Value) -> bool:
@@ -125,12 +133,18 @@ def is_staged(value: Value) -> bool:
 
 def suits(op: Op) -> bool:
     """Whether Hopper's tensor cores take a product's second operand, and maybe its first, from shared memory."""
-    (m, n), k = extents_of(op.result)[-2:], extents_of(op.operands[0])[-1]
+    if len(op.result.type.extents) != 2:
+        return False
+    (m, n), k = extents_of(op.result), extents_of(op.operands[0])[-1]
     a, b = (v.type.dtype for v in op.operands[:2])
-    return (
-        len(op.result.type.extents) == 2 and a in NARROW and b == a and op.result.type.dtype == "f32"
-        and m >= 64 and n >= 16 and k >= 16
-    )  # fmt: skip
+    result = op.result.type.dtype
+    if a in NARROW:
+        taken = b == a and result == "f32"
+    elif a in dtypes.FLOAT8:
+        taken = b in dtypes.FLOAT8 and result == "f32"
+    else:
+        taken = {a, b} <= {"i8", "u8"} and result == "i32"
+    return taken and m >= 64 and n >= 16 and k * dtypes.SIZE[a] >= DEPTH
 
 
 class _Named(Rewriter):

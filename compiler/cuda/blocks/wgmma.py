@@ -17,6 +17,7 @@ from ...llvm.convert import Register
 from ...llvm.text import V
 from .. import memory
 from ..memory import SHARED, i32, i64, parts
+from ..mma import NAMES
 from ..target import Target
 from . import layout
 from .axes import extents_of
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 GROUP_BITS, ROWS = 2, 64
 #: Columns of one instruction.
 COLUMNS = 256
+#: Instructions' names of the types of sums, and the registers that these are in.
+WIDE = {"f32": "f32", "i32": "s32"}
+REGISTERS = {"f32": "float", "i32": "i32"}
 
 
 def takes(op: Op, warps: int, target: Target) -> bool:
@@ -56,13 +60,15 @@ def rows_of(extents: Sequence[int], warps: int) -> Layout:
     return Layout(tuple(regs), ((1, 1), (1, 2), (0, 0), (0, 1), (0, 2)), tuple(own))
 
 
-def first_of(extents: Sequence[int], sums: Layout) -> Layout:
-    """The layout of a first operand in registers, beside sums of one."""
-    m, k = (layout.log2(e) for e in extents)
+def first_of(value: Value, sums: Layout) -> Layout:
+    """The layout of a first operand in registers, beside sums of one: words of 32 bits along the columns."""
+    m, k = (layout.log2(e) for e in extents_of(value))
     own = tuple([b if b is not None and b[0] == 0 else None for b in sums.warps])
     held = {b for b in own if b is not None}
-    regs = [(1, 0), (0, 3), *((1, b) for b in range(3, k)), *((0, b) for b in range(6, m) if (0, b) not in held)]
-    return Layout(tuple(regs), sums.lanes, own)
+    low = 2 - layout.log2(dtypes.SIZE[value.type.dtype])
+    rows = ((0, b) for b in range(6, m) if (0, b) not in held)
+    regs = [*((1, b) for b in range(low)), (0, 3), *((1, b) for b in range(low + 2, k)), *rows]
+    return Layout(tuple(regs), ((1, low), (1, low + 1), *sums.lanes[2:]), own)
 
 
 @dataclass
@@ -215,7 +221,7 @@ class Products:
         words: list[list[V]] = []
         a = self._staged_factor(first, 1)
         if a is None:
-            words = self._words(first, first_of(extents_of(first), sums))
+            words = self._words(first, first_of(first, sums))
         b = self._staged_factor(second, 0) or self._own_factor(op, second)
         start: list[Register] | None = None
         if len(op.operands) > 2:
@@ -260,7 +266,10 @@ class Products:
         code, t = self.code, self.code.t
         k, n = extents_of(value)
         dtype = value.type.dtype
-        panel = Panel(k, n, dtypes.SIZE[dtype])
+        size = dtypes.SIZE[dtype]
+        # Only elements of 16 bits may lie across the depth.
+        deep = size == 1
+        panel = Panel(n, k, size) if deep else Panel(k, n, size)
         if op not in self.room:
             code.keep(0, ALIGNMENT)
             code.kept = -(-code.kept // ALIGNMENT) * ALIGNMENT
@@ -268,16 +277,17 @@ class Products:
             code.keep(panel.nbytes)
         self.settle()
         base = t.bin("add", t.op(f"ptrtoint {V('@shared', SHARED)} to i32", "i32"), i32(self.room[op]))
-        vector = min(layout.log2(PIECE // panel.size), layout.log2(n))
-        held = layout.blocked((k, n), code.warps, vector)
+        vector = min(layout.log2(PIECE // size), layout.log2(panel.columns))
+        held = layout.blocked((k, n), code.warps, vector, (0, 1) if deep else (1, 0))
         tile = code.tile(value, held)
         writer = code.writer(held)
-        row, column = code.first(held, 0), code.first(held, 1)
+        along, across = (1, 0) if deep else (0, 1)
+        row, column = code.first(held, along), code.first(held, across)
         code.barrier()
         run = 1 << vector
         for r in range(0, held.registers, run):
-            down = t.bin("add", row, i32(held.offset(r, 0)))
-            nbytes = t.bin("mul", t.bin("add", column, i32(held.offset(r, 1))), i32(panel.size))
+            down = t.bin("add", row, i32(held.offset(r, along)))
+            nbytes = t.bin("mul", t.bin("add", column, i32(held.offset(r, across))), i32(size))
             box = t.bin("mul", t.bin("lshr", nbytes, i32(layout.log2(panel.row))), i32(panel.box))
             inside = t.bin("and", nbytes, i32(panel.row - 1))
             place = t.bin("add", t.bin("add", box, inside), t.bin("mul", down, i32(panel.row)))
@@ -287,7 +297,7 @@ class Products:
             memory.store(t, tile[r : r + run], ptr, dtype, writer)
         t.line('call void asm sideeffect "fence.proxy.async.shared::cta;", "~{memory}"() convergent nounwind')
         code.barrier()
-        return Factor(panel, base, False, None)
+        return Factor(panel, base, deep, None)
 
     def _words(self, value: Value, wanted: Layout) -> list[list[V]]:
         """An operand in registers, as words of two elements: for each 64 rows, those of all steps of depth."""
@@ -304,6 +314,8 @@ class Products:
         code, t = self.code, self.code.t
         depth = extents_of(op.operands[0])[1]
         dtype = op.operands[0].type.dtype
+        size, wide = dtypes.SIZE[dtype], op.result.type.dtype
+        kinds = [WIDE[wide], *(NAMES[v.type.dtype] for v in op.operands[:2])]
         columns = 8 << sum(1 for d, b in sums.regs if d == 1 and b >= 3)
         rows = [sum(1 << b for i, (d, b) in enumerate(sums.regs) if d == 0 and b >= 6 and r >> i & 1)
                 for r in range(0, sums.registers, columns // 2)]  # fmt: skip
@@ -315,7 +327,7 @@ class Products:
         if a is not None:
             part = t.bin("and", group, i32((1 << len(down)) - 1)) if down else None
             at_a = self._descriptor(a, part, ROWS)
-        steps = depth * dtypes.SIZE[dtype] // DEPTH
+        steps = depth * size // DEPTH
         found: list[Register] = []
         each = columns // 2
         for number, row in enumerate(rows):
@@ -332,20 +344,23 @@ class Products:
                     registers = ", ".join(f"${k}" for k in range(column // 2, (column + width) // 2))
                     if a is None:
                         source = "{" + ", ".join(f"${first + 4 * step + k}" for k in range(4)) + "}"
-                        turns = f"{int(not b.deep)}"
+                        turns = [b]
                     else:
                         away = a.panel.step(step, a.deep) + (a.panel.lines(row, a.deep) if row else 0)
                         lines.append(f"add.s64 a, ${first}, {away};")
-                        source, turns = "a", f"{int(not a.deep)}, {int(not b.deep)}"
+                        source, turns = "a", [a, b]
+                    # Integers have no signs to change, and only elements of 16 bits can be turned.
+                    how = "" if wide == "i32" else ", 1, 1"
+                    how += "".join(f", {int(not x.deep)}" for x in turns) if size == 2 else ""
                     lines.append(
-                        f"wgmma.mma_async.sync.aligned.m64n{width}k16.f32.{dtype}.{dtype} {{{registers}}}, {source}, "
-                        f"b, {'p' if own or step else 'q'}, 1, 1, {turns};"
+                        f"wgmma.mma_async.sync.aligned.m64n{width}k{DEPTH // size}.{'.'.join(kinds)} {{{registers}}}, "
+                        f"{source}, b, {'p' if own or step else 'q'}{how};"
                     )
             if number == len(rows) - 1:
                 lines.append("wgmma.commit_group.sync.aligned;")
             text = f"{{ .reg .pred p, q; .reg .b64 a, b; setp.eq.u32 p, 0, 0; setp.ne.u32 q, 0, 0; {' '.join(lines)} }}"
             operands = [*(words[number] if a is None else [at_a]), at_b]
-            found += _asm(code, text, own, [v for v in operands if v is not None], each)
+            found += _asm(code, text, own, [v for v in operands if v is not None], each, REGISTERS[wide])
         return found
 
     def _descriptor(self, factor: Factor, part: V | None, lines: int) -> V:
@@ -374,10 +389,12 @@ def _only_source(value: Value) -> Value:
     return _source(value)[0]
 
 
-def _asm(code: Codegen, text: str, held: Sequence[V], operands: Sequence[V], count: int | None = None) -> list[V]:
+def _asm(
+    code: Codegen, text: str, held: Sequence[V], operands: Sequence[V], count: int | None = None, ty: str = "float"
+) -> list[V]:
     """Instructions on registers that they leave in their places (`held`), or make (`count` of them)."""
     t = code.t
-    types = [v.ty for v in held] if held or count is None else ["float"] * count
+    types = [v.ty for v in held] if held or count is None else [ty] * count
     letters = {"i32": "r", "i64": "l", "float": "f"}
     constraints = ",".join([
         *(f"={letters[ty]}" for ty in types), *(str(k) for k in range(len(held))),
@@ -387,8 +404,8 @@ def _asm(code: Codegen, text: str, held: Sequence[V], operands: Sequence[V], cou
     if not types:
         t.line(f'call void asm sideeffect "{text}", "{constraints}"({args}) convergent nounwind')
         return []
-    ty = "{" + ", ".join(types) + "}" if len(types) > 1 else types[0]
-    found = t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({args}) convergent nounwind', ty)
+    whole = "{" + ", ".join(types) + "}" if len(types) > 1 else types[0]
+    found = t.op(f'call {whole} asm sideeffect "{text}", "{constraints}"({args}) convergent nounwind', whole)
     if len(types) == 1:
         return [found]
     return [t.op(f"extractvalue {found}, {k}", one) for k, one in enumerate(types)]

@@ -24,7 +24,8 @@ def matmul(
         "b": (n if b_turned else k, (k if b_turned else n) + pad),
     }
     x, y = (made.array(dtype, int(np.prod(rows[name])), aligned=aligned) for name in "ab")
-    out = made.array(out_dtype, m * n)
+    wide = "i32" if dtype in ("i8", "u8") else "f32"
+    out = made.array(out_dtype if wide == "f32" else wide, m * n)
     lda, ldb, ldc = (made.scalar("i64", s) for s in (rows["a"][1], rows["b"][1], n))
     sizes = [made.scalar("i64", s) for s in (m, n, k)]
     made.begin()
@@ -32,7 +33,7 @@ def matmul(
     pm, pn = made.program(0), made.program(1)
     i0, j0 = b.op("multiply", pm, b.const(bm)), b.op("multiply", pn, b.const(bn))
     left = [b.op("subtract", s, at) for s, at in zip(sizes, (i0, j0), strict=False)]
-    with b.for_(zero, sizes[2], b.const(bk), [made.full(0.0, (bm, bn), "f32")]) as loop:
+    with b.for_(zero, sizes[2], b.const(bk), [made.full(0, (bm, bn), wide)]) as loop:
         (acc,) = loop.carried
         rest = b.op("subtract", sizes[2], loop.index)
 
@@ -53,7 +54,7 @@ def matmul(
         q = load(y, ldb, b_turned, (loop.index, j0), (bk, bn), (rest, left[1]))
         b.yield_(b.dot(p, q, acc))
     offset = b.op("add", b.op("multiply", i0, ldc), j0)
-    b.store_view(b.cast(loop.results[0], out_dtype), out, offset, (ldc, one), left)
+    b.store_view(b.cast(loop.results[0], out_dtype if wide == "f32" else wide), out, offset, (ldc, one), left)
     return made.case(*((1e-3, 1e-3 * k**0.5) if out_dtype == "f32" else (2e-2, 2e-2)))
 
 
@@ -111,6 +112,12 @@ CASES = {
     "stored by columns": lambda: matmul(64, 256, 64, (64, 256, 64), 8, out_dtype="bf16", dtype="bf16"),
     "stored by many rows": lambda: matmul(512, 64, 64, (256, 64, 64), 8, out_dtype="f16"),
     "stored, cut": lambda: matmul(200, 136, 64, (128, 64, 64), 8, out_dtype="f16", pad=8),
+    "f8": lambda: matmul(dtype="f8e4m3", b_turned=True, block=(64, 64, 64)),
+    "f8, short depth": lambda: matmul(dtype="f8e5m2", b_turned=True, block=(64, 32, 32), k=96),
+    "f8, b across": lambda: matmul(dtype="f8e4m3", block=(128, 64, 128)),
+    "f8, both across": lambda: matmul(dtype="f8e4m3", a_turned=True, block=(64, 64, 64), pad=16),
+    "i8": lambda: matmul(dtype="i8", b_turned=True, block=(64, 128, 128)),
+    "u8, across": lambda: matmul(dtype="u8", block=(64, 32, 64)),
     "attention": attention,
     "attention, eight warps": lambda: attention(256, 64, (128, 64), 8),
     "attention, long heads": lambda: attention(128, 128, (64, 128), 4, "bf16"),

@@ -110,11 +110,12 @@ def wgmma(e: Emulator, text: str, args: list[np.ndarray], mask: np.ndarray) -> l
             place = {name: int(where[own.start]) + step for name, (where, step) in added.items()}
             words = re.findall(r"\$(\d+)", m[8])
             if words:
-                a = np.zeros((64, 16), np.float32)
-                for i, word in enumerate(words):
-                    pairs = _numbers(args[int(word) - first][own], kinds[0]).reshape(128, 2)
-                    for half in range(2):
-                        a[row + i % 2 * 8, column + i // 2 * 8 + half] = pairs[:, half]
+                held_a = [_numbers(args[int(word) - first][own], kinds[0]).reshape(128, -1) for word in words]
+                each = held_a[0].shape[1]
+                a = np.zeros((64, 8 * each), held_a[0].dtype)
+                for i, some in enumerate(held_a):
+                    for k in range(each):
+                        a[row + i % 2 * 8, thread % 4 * each + i // 2 * 4 * each + k] = some[:, k]
             else:
                 a = _panel(e, program, place[m[8]], 64, "1" in trans[-2:-1], kinds[0])
             found = a @ _panel(e, program, place[m[9]], columns, trans[-1] == "1", kinds[1]).T
