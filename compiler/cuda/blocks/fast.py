@@ -27,7 +27,8 @@ def _exp(t: Text, x: V) -> V:
 #: Within two units in the last place or so, of f32.
 _APPROXIMATE: dict[str, Callable[..., V]] = {
     "exp": _exp,
-    "exp2": lambda t, x: _call(t, "ex2.approx.f", x),
+    "exp2": lambda t, x: _call(t, "ex2.approx.ftz.f", x),
+    "rsqrt": lambda t, x: _call(t, "rsqrt.approx.f", x),
     "divide": lambda t, a, b: _call(t, "div.full", a, b),
     "sqrt": lambda t, x: _call(t, "sqrt.approx.f", x),
 }
