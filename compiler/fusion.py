@@ -40,28 +40,36 @@ from .index import ZERO, Axis, Gathered, Index
 from .online import Online
 from .policy import Policy
 
+#: Uses of each element of a product's operand up to which no computation of it costs more than to store it.
+FEW_USES = 32
 #: Reductions that the kernel of a product can make of its rows.
 ROW_REDUCTIONS = ("sum", "prod", "max", "min")
 #: Nodes that are always a kernel's root: what they compute is written where only a kernel of its own may write.
 ROOTS_ONLY = frozenset((E.UPDATE, E.SCATTER, E.HOST, PARTIAL, COPY, TRIPLES))
 
 
-def _streamed(product: Expr, operand: Expr) -> int:
-    """Uses of each element up to which a product takes an operand as it is computed, see cuda/streamed.py."""
+def _streamed(product: Expr, operand: Expr, boxes: bool) -> int:
+    """Uses of each element up to which a product takes an operand as it is computed, see cuda/streamed.py.
+
+    With `boxes`, elements of 8 bits are brought by a copy engine, however they lie (cuda/dequantised.py).
+    """
     first = operand in (product.inputs[0], *product.inputs[0].inputs[:1])
     large, other = product.inputs if first else product.inputs[::-1]
     if other.op is not E.BUFFER or other.attrs[2][-2 if first else -1] != 1:
         return 0
-    k, directions = product.inputs[0].shape[-1], set()
+    k, directions, narrow = product.inputs[0].shape[-1], set(), True
     stack = [large]
     while stack:
         x = stack.pop()
         if x.op is E.BUFFER and len(x.shape) > 1 and 0 not in x.attrs[2][-2:]:
             along = [s for s, n in zip(x.attrs[2][-2:], x.shape[-2:], strict=True) if s == 1]
             directions.add(x.attrs[2][-2:].index(1) if along else None)
+            narrow &= x.dtype.itemsize == 1 and all(s % 16 == 0 for s in x.attrs[2] if s != 1)
         stack += x.inputs if x.op.kind == "elementwise" or x.op is E.VIEW else ()
     if len(directions) != 1 or None in directions or k % 16 or max(product.shape[-2:]) % 16:
         return 0
+    if boxes and narrow:
+        return 64
     along = first == (directions == {1}) if large.op is not E.VIEW else first != (directions == {1})
     return 16 if along else 64
 
@@ -555,14 +563,19 @@ class Partitioner:
         )
 
     def _had_better_be_stored(self, group: Group, node: Expr, at: At) -> bool:
-        """Whether a product of 16-bit elements is faster if an operand that is computed lies in memory before."""
+        """Whether a product is faster if an operand that is computed lies in memory before."""
         product, policy = group.product, self.policy
         assert product is not None
-        if dtypes.name(product.inputs[0].dtype) not in ("f16", "bf16"):
+        dtype = dtypes.name(product.inputs[0].dtype)
+        if dtype not in ("f16", "bf16", "f32"):
             return False
         (result,) = {canonical(use) for use in group.uses.get(product) or (group.output_index[product],)}
         uses = prod(a.size for a in axes_of(result) - axes_of(at))
-        return uses >= policy.reused or (node.size >= policy.large and uses > _streamed(product, node))
+        if dtype == "f32":
+            return self.cost[node] >= policy.costly and uses >= FEW_USES and node.size >= policy.large
+        return uses >= policy.reused or (
+            node.size >= policy.large and uses > _streamed(product, node, policy.cluster > 1)
+        )
 
     # -- axes that walk together --------------------------------------------------------------------------------------
     def _united(self, group: Group, uses: list[At]) -> list[At]:

@@ -31,6 +31,8 @@ class Policy:
     recompute_per_byte: int = 5
     #: Cost of a producer that is fused into a product's operand.
     prologue: int = 40
+    #: Cost of a producer from which an operand of float32 is stored before the product, if it is large.
+    costly: int = 10
     #: Uses of each element from which an operand of 16-bit elements is stored before the product, which is faster when
     #: it need not pass through registers on the way; 0: it is not.
     reused: int = 0

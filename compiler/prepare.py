@@ -17,7 +17,7 @@ from . import expr as E
 from .choices import size_class
 from .expr import Expr, contiguous_strides
 from .fusion import ROW_REDUCTIONS
-from .group import COPY, PARTIAL, TRIPLES, WRITES, in_boxes
+from .group import ALIGNED, COPY, PARTIAL, TRIPLES, WRITES, in_boxes
 from .operands import (
     EMPTY,
     NARROW_FLOATS,
@@ -36,7 +36,7 @@ from .operands import (
 )
 from .ops import TABLE, Op
 from .policy import Policy
-from .schedule import GPU_BYTES, GPU_WIDE_PRODUCT, product_cost
+from .schedule import GPU_BYTES, GPU_STREAMED, GPU_WIDE_PRODUCT, product_cost
 
 #: Products below this many multiplications are made as a sum of products, inside any kernel.
 SMALL_PRODUCT = 1 << 12
@@ -328,10 +328,17 @@ class _Preparation:
             pitch = self.policy.pitch // a.dtype.itemsize
             if 1 not in (m, n) and (min(m, n, k) >= WIDE_PRODUCT or max(a.size, b.size) >= LEAST_COPIED):
                 a, b = (pitched(x, pitch) for x in (a, b))
-            parts = self._parts(node, k, self.policy.cluster if in_boxes(a) and in_boxes(b) else 1)
+            boxes = self._in_boxes(a, n) and self._in_boxes(b, m)
+            parts = self._parts(node, k, self.policy.cluster if boxes else 1)
             if parts > 1:
                 return self._product_in_parts(node, a, b, parts)
         return _with_inputs(node, (a, b))
+
+    def _in_boxes(self, x: Expr, uses: int) -> bool:
+        """Whether an operand of 16-bit elements lies in boxes, now or once it is stored, by a kernel of its own."""
+        if x.op.kind != "elementwise" or not self.policy.reused or x.shape[-1] % ALIGNED:
+            return in_boxes(x)
+        return uses >= self.policy.reused or (x.size >= self.policy.large and uses > GPU_STREAMED)
 
     def _by_triples(self, node: Expr, k: int) -> bool:
         """Whether a product of float32 is made of products of bfloat16, whose sum is as accurate."""

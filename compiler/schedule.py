@@ -336,6 +336,11 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
         narrow = product.inputs[0].dtype.itemsize == 1
         depth = k.size // 2 if narrow else k.size
         few, many = sorted((m, n), key=lambda axis: axis.size)
+        if not narrow and space.cluster > 1 and few.size <= GPU_STREAMED and _is_dequantised(space, k, many):
+            width = max(16, bucket(few.size))
+            tile = (128, width) if many is m else (width, 128)
+            space.parts = max(1, min(space.cluster, processors // (batches * -(-many.size // 128))))
+            return {m: tile[0], k: None, n: tile[1]}
         if not narrow and few.size <= GPU_STREAMED and space.computed(many):
             return {a: None if a is k else GPU_STREAMED if a is many else max(16, bucket(few.size)) for a in (m, k, n)}
         tiles = [t for t in GPU_WIDE_PRODUCT if t[1] <= GPU_PROMOTED or not narrow or product.dtype.kind != "f"]
@@ -380,19 +385,34 @@ def _is_wide(product: Expr) -> bool:
     return name in ("f16", "bf16") or dtypes.ACCUMULATED.get(name) == dtypes.name(product.dtype)
 
 
-def in_boxes(space: Space) -> bool:
-    """Whether a product's operands lie in memory such that boxes of them can be copied: see cuda/tensor_maps.py."""
+def _is_dequantised(space: Space, k: Axis, many: Axis) -> bool:
+    """Whether a product's operand along an axis is computed from one array of 8 bits: see cuda/dequantised.py."""
+    plain = [space.forms.get(("load", *key)) for key in _operands(space)]
+    walked = {(node, form) for (what, node, _), form in space.forms.items() if what == "load" and k in form.axes()}
+    beside = [(node, form) for node, form in walked if form not in plain]
+    if not space.computed(many) or len(beside) != 1 or sum(f is not None and _is_boxed(f) for f in plain) != 1:
+        return False
+    ((node, form),) = beside
+    return node.dtype.itemsize == 1 and many in form.axes() and _is_boxed(form)
+
+
+def _operands(space: Space) -> list[tuple[Expr, At]]:
+    """The operands of a product, and the indices that it reads them at."""
     group, product = space.group, space.group.product
     assert product is not None
     at = group.output_index[product] if product in group.output_index else group.uses[product][0]
-    for node, index in edges(group, product, canonical(at)):
-        form = space.forms.get(("load", node, canonical(index)))
-        if form is None or not all(isinstance(atom, Axis) for atom in form.terms):
-            return False
-        one, *others = sorted(form.terms.values())
-        if one != 1 or any(stride % 16 for stride in others):
-            return False
-    return True
+    return [(node, canonical(index)) for node, index in edges(group, product, canonical(at))]
+
+
+def _is_boxed(form: Index) -> bool:
+    one, *others = sorted(form.terms.values())
+    return all(isinstance(atom, Axis) for atom in form.terms) and one == 1 and not any(s % 16 for s in others)
+
+
+def in_boxes(space: Space) -> bool:
+    """Whether a product's operands lie in memory such that boxes of them can be copied: see cuda/tensor_maps.py."""
+    forms = [space.forms.get(("load", *key)) for key in _operands(space)]
+    return all(form is not None and _is_boxed(form) for form in forms)
 
 
 def product_cost(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from .. import ir
 from .codegen import Code
+from .dequantised import Dequantised, DequantisedParts
 from .hopper import Hopper
 from .mma import Mma
 from .mma64 import Mma64
@@ -30,6 +31,6 @@ from .wgmma import Wgmma
 
 def generate(kernel: ir.Kernel, target: Target) -> Code:
     """The module of a matrix product."""
-    order = (Triples, Tf32, Parts, Shares, Promoted, Hopper, Streamed, Wgmma, Mma, Mma64)
+    order = (Triples, Tf32, Parts, Shares, Promoted, Hopper, Dequantised, DequantisedParts, Streamed, Wgmma, Mma, Mma64)
     schedule = next((s for s in order if s.suits(kernel, target)), Simt)
     return schedule(kernel, target).generate()

@@ -49,6 +49,8 @@ class Hopper(Specialised, Wgmma):
     exchange = 0
     #: Bytes of shared memory behind the stages, where no finished tile is.
     spare = 0
+    #: Bytes of shared memory for what is neither of the stages nor of finished tiles.
+    beside = 0
     #: Boxes of a warp for finished tiles at most.
     boxes = 4
 
@@ -80,7 +82,7 @@ class Hopper(Specialised, Wgmma):
     def _layout(self) -> None:
         """Divide up shared memory: stages, sums for other blocks, the finished tile and barriers."""
         behind = max(self.epilogue.nbytes, self.spare)
-        room = self.target.shared - self.exchange - behind - 4 * BARRIERS
+        room = self.target.shared - self.exchange - self.beside - behind - 4 * BARRIERS
         most = self.kernel.attrs.get("stages", BARRIERS // BARRIER)
         self.stages = min(most, room // self.panels)
         self.lag = max(LEAST_LAG, min(MOST_LAG, self.stages - 2))

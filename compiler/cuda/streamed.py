@@ -16,6 +16,7 @@ from ..llvm.convert import Register, round_to
 from ..llvm.text import V
 from . import memory
 from .codegen import Code as Generated
+from .elements import Elements, Where
 from .layout import view
 from .memory import SHARED, i32, i64
 from .mma import Mma
@@ -189,7 +190,7 @@ class Streamed(Mma):
                     }
                     for i in range(unit.count)
                 ]
-                self._define(unit.op, words, places, side.ops)
+                define_bytes(e, unit.op, words, places, side.ops)
             e.excess = True
             found: list[list[V]] = []
             for row in feed.rows:
@@ -207,25 +208,6 @@ class Streamed(Mma):
 
     def _word_type(self, unit: _Unit) -> str:
         return memory.word(unit.dtype, unit.count * dtypes.SIZE[unit.dtype])[0]
-
-    def _define(self, op: ir.Op, words: list[V], places: Sequence[dict[str, V]], ops: list[ir.Op]) -> None:
-        """Tell what was loaded; of small integers, as floats too, which arithmetic makes faster than conversions."""
-        t, e, dtype = self.t, self.e, op.result.type.dtype
-        for where, x in zip(places, memory.unpack(t, words, dtype, len(places)), strict=True):
-            e.define(op.result, x, where)
-        casts = [c for c in ops if c.name == "cast" and c.operands[0] is op.result and c.result.type.dtype in _EXACT]
-        if dtype not in ("i8", "u8") or words[0].ty != "i32" or not casts:
-            return
-        # The upper bits of 2**23, whose lowest digit is 1.
-        middle = 128 if dtype == "i8" else 0
-        for i, where in enumerate(places):
-            word = t.bin("xor", words[i // 4], i32(-0x7F7F7F80)) if middle else words[i // 4]
-            bits = t.call(
-                "llvm.nvvm.prmt", "i32", [word, i32(0x4B000000), i32(0x7440 + i % 4)], "nounwind memory(none)"
-            )
-            x = t.bin("fsub", t.op(f"bitcast {bits} to float", "float"), t.const(2.0**23 + middle, "float"))
-            for cast in casts:
-                e.define(cast.result, x, where)
 
     # -- a tile -------------------------------------------------------------------------------------------------------
     def _tile_at(self, origin: Sequence[V], extents: Sequence[V]) -> None:
@@ -306,3 +288,21 @@ class Streamed(Mma):
                 total = x if total is None else t.bin("fadd", total, x)
             assert total is not None
             t.set(sums[0][j][0], total)
+
+
+def define_bytes(e: Elements, op: ir.Op, words: list[V], places: Sequence[Where], ops: Sequence[ir.Op]) -> None:
+    """Tell what was loaded; of small integers, as floats too, which arithmetic makes faster than conversions."""
+    t, dtype = e.t, op.result.type.dtype
+    for where, x in zip(places, memory.unpack(t, words, dtype, len(places)), strict=True):
+        e.define(op.result, x, where)
+    casts = [c for c in ops if c.name == "cast" and c.operands[0] is op.result and c.result.type.dtype in _EXACT]
+    if dtype not in ("i8", "u8") or words[0].ty != "i32" or not casts:
+        return
+    # The upper bits of 2**23, whose lowest digit is 1.
+    middle = 128 if dtype == "i8" else 0
+    for i, where in enumerate(places):
+        word = t.bin("xor", words[i // 4], i32(-0x7F7F7F80)) if middle else words[i // 4]
+        bits = t.call("llvm.nvvm.prmt", "i32", [word, i32(0x4B000000), i32(0x7440 + i % 4)], "nounwind memory(none)")
+        x = t.bin("fsub", t.op(f"bitcast {bits} to float", "float"), t.const(2.0**23 + middle, "float"))
+        for cast in casts:
+            e.define(cast.result, x, where)

@@ -92,16 +92,19 @@ class Wgmma(Mma):
         self._add_products(sums, here, [(self.a.offsets[0], self.b.offsets[0])], waiting=1)
 
     def _add_products(
-        self, sums: Sums, here: V, panels: Sequence[tuple[int, int]], waiting: int, fresh: bool = False
-    ) -> None:
+        self, sums: Sums, here: V, panels: Sequence[tuple[int, int]], waiting: int, fresh: bool = False,
+        left: V | None = None,
+    ) -> None:  # fmt: skip
         """Add products of pairs of panels, which lie at offsets from `here`; `fresh`: the sums begin with them.
+
+        Those of rows may lie at offsets from `left` instead.
 
         Of all that was begun, this waits until no more than the `waiting` last ones are under way.
         """
         t = self.t
         base = t.op(f"ptrtoint {here} to i64", "i64")
         rows = t.bin("mul", t.cast("zext", self.group, "i64"), i64(BOX))
-        starts = (t.bin("add", base, rows), base)
+        starts = (t.bin("add", base if left is None else t.op(f"ptrtoint {left} to i64", "i64"), rows), base)
         operands: list[V] = []
         lines: list[str] = []
         count, ty = 2 * len(sums[0]), "s32" if self.wide == "i32" else "f32"

@@ -618,7 +618,9 @@ class Emulator:
         if "ff2f16x2" in name:
             return np.stack([x.astype(np.float16) for x in args[::-1]], 1)
         if name.endswith("prmt"):
-            pieces = np.stack([a.view(np.uint8).reshape(-1, 4) for a in args[:2]], 1).reshape(-1, 8)
+            pieces = np.stack([np.ascontiguousarray(a).view(np.uint8).reshape(-1, 4) for a in args[:2]], 1).reshape(
+                -1, 8
+            )
             chosen = _unsigned(args[2])[:, None] >> 4 * np.arange(4) & 7
             return np.ascontiguousarray(np.take_along_axis(pieces, chosen.astype(np.intp), 1)).view(np.int32)[:, 0]
         if "vote.ballot" in name:

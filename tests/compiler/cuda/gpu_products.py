@@ -122,13 +122,15 @@ def finished(
 
 
 def dequantised(
-    held: str = "i8", m: int = 16, n: int = 144, k: int = 272, turned: bool = False, swapped: bool = False
-) -> Case:
+    held: str = "i8", m: int = 16, n: int = 144, k: int = 272, turned: bool = False, swapped: bool = False,
+    broad: int = 64, parts: int = 1,
+) -> Case:  # fmt: skip
     """a @ (cast(b) * c) with b of another type and c over n; `turned`: b lies along k, `swapped`: all transposed."""
-    p = Product(m, n, k, 16 if m <= 16 else 64, broad=64)
-    if swapped:
-        p = Product(n, m, k, 64, broad=16)
+    few = 16 if m <= 16 else 64
+    p = Product(n, m, k, broad, broad=few) if swapped else Product(m, n, k, few, broad=broad)
     b = p.b
+    if parts > 1:
+        b.attrs["parts"] = parts
     large, few = ("mk", "kn") if swapped else ("kn", "mk")
     dim = large.strip("k")
     weights = b.cast(p.operand(large, held, turned), "bf16")
@@ -299,6 +301,12 @@ CASES: dict[str, Callable[[], Case]] = {
     "dequantised turned": lambda: dequantised("i8", 13, 80, 560, True),
     "dequantised u8 swapped": lambda: dequantised("u8", 16, 128, 96, False, True),
     "dequantised u8 swapped turned": lambda: dequantised("u8", 16, 112, 336, True, True),
+    "dequantised in panels": lambda: dequantised(broad=128),
+    "dequantised in panels turned": lambda: dequantised("i8", 48, 336, 464, True, broad=128),
+    "dequantised in panels swapped": lambda: dequantised("u8", 16, 208, 320, False, True, broad=128),
+    "dequantised in panels swapped turned": lambda: dequantised("f8e4m3", 64, 128, 256, True, True, broad=128),
+    "dequantised in parts": lambda: dequantised("u8", 32, 144, 592, broad=128, parts=2),
+    "dequantised in parts turned": lambda: dequantised("i8", 16, 272, 1040, True, broad=128, parts=2),
     "dequantised f32": lambda: dequantised("f32", 16, 64, 64),
     "dequantised f32 turned": lambda: dequantised("f32", 50, 70, 144, True),
     "dequantised f16": lambda: dequantised("f16", 64, 64, 208),

@@ -7,6 +7,9 @@ import pytest
 
 from blockarray.compiler import cuda, interpreter
 from blockarray.compiler.cuda import gemm, tools
+from blockarray.compiler.cuda.dequantised import Dequantised, DequantisedParts
+from blockarray.compiler.cuda.hopper import Hopper
+from blockarray.compiler.cuda.parts import Parts
 from blockarray.compiler.cuda.ptx import assemble, emit
 from blockarray.compiler.cuda.streamed import Streamed
 from blockarray.compiler.verifier import verify
@@ -57,8 +60,12 @@ def test_tensor_cores_are_used(name, instruction):
 
 
 @pytest.mark.parametrize("name", [name for name in gpu_products.CASES if name.startswith("dequantised")])
-def test_few_rows_of_a_computed_operand_are_streamed(name):
-    assert Streamed.suits(gpu_products.CASES[name]().kernel, TARGET)
+def test_few_rows_of_a_computed_operand(name):
+    schedule = DequantisedParts if "parts" in name else Dequantised if "panels" in name else Streamed
+    kernel = gpu_products.CASES[name]().kernel
+    assert [s for s in (Hopper, Parts, Streamed, Dequantised, DequantisedParts) if s.suits(kernel, TARGET)] == [
+        schedule
+    ]
 
 
 @pytest.mark.parametrize("attrs", [{"together": 1}, {"stages": 2}, {"together": 32, "stages": 3}])
