@@ -12,6 +12,7 @@ import pytest
 import blockarray as ba
 from blockarray import flush
 from blockarray.compiler import cuda, parser, passes, schedule
+from blockarray.compiler.cuda.dequantised import DequantisedParts
 from blockarray.compiler.cuda.hopper import Hopper
 
 pytestmark = pytest.mark.cpu_only
@@ -154,6 +155,33 @@ def test_tiles_that_are_shared(monkeypatch, operands: Operands) -> None:
     assert parser.parse(kernel.ir).attrs["shares"] == 6
     wide = np.maximum(o.wide["a"] @ o.wide["b"] + o.wide["c"], 0)
     np.testing.assert_allclose(np.asarray(ba.astype(found, ba.float64)), wide, rtol=0.03, atol=0.5)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "float8_e4m3fn"])
+def test_weights_of_8_bits(dtype: str, turned: bool) -> None:
+    """By one kernel, with zero points and scales, whose sums of parts of k are added up; and what follows it."""
+    from tests.fake_gpu import installed
+
+    rng = np.random.default_rng(5)
+    x, w = rng.standard_normal((24, 272)), rng.integers(0, 100, (272, 208))
+    zero, scale, bias = rng.integers(0, 9, 208), rng.standard_normal(208), rng.standard_normal(208)
+    with installed(emulate=True), ba.device("cuda:0"):
+        a, s, c = (ba.astype(ba.asarray(y), ba.bfloat16) for y in (x, scale, bias))
+        q = (
+            ba.astype(ba.asarray(w.T.copy()), getattr(ba, dtype)).T
+            if turned
+            else ba.astype(ba.asarray(w), getattr(ba, dtype))
+        )
+        z = ba.astype(ba.asarray(zero), ba.bfloat16)
+        ba.evaluate(a, s, c, q, z)
+        found = ba.maximum(a @ ((ba.astype(q, ba.bfloat16) - z) * s) + c, 0)
+        (kernel,) = ba.explain(found).kernels
+        assert DequantisedParts.suits(passes.run(parser.parse(kernel.ir)), TARGET)
+        wide = [np.asarray(ba.astype(v, ba.float64)) for v in (a, q, z, s, c)]
+        got = np.asarray(ba.astype(found, ba.float64))
+    want = np.maximum(wide[0] @ ((wide[1] - wide[2]) * wide[3]) + wide[4], 0)
+    np.testing.assert_allclose(got, want, rtol=0.02, atol=6e-3 * np.abs(want).max())
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

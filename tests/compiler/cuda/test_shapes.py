@@ -9,18 +9,24 @@ import pytest
 
 from blockarray.compiler import cuda, passes, plan, policy
 from blockarray.compiler import expr as E
+from blockarray.compiler.cuda.dequantised import Dequantised, DequantisedParts
 from blockarray.compiler.cuda.hopper import Hopper
 from blockarray.compiler.cuda.mma import Mma
 from blockarray.compiler.cuda.parts import Parts
 from blockarray.compiler.cuda.shifted import Shifted
+from blockarray.compiler.ops import TABLE
 
 TARGET = cuda.make_target((9, 0))
-F16 = np.dtype(np.float16)
+F16, F32 = np.dtype(np.float16), np.dtype(np.float32)
 
 
-def matrix(*shape: int, strides: tuple[int, ...] | None = None) -> E.Expr:
+def matrix(*shape: int, strides: tuple[int, ...] | None = None, dtype: np.dtype = F16) -> E.Expr:
     memory = SimpleNamespace(pinned=False, nbytes=1 << 50, address=0, capacity=1 << 50)
-    return E.buffer(memory, shape, F16, 0, strides)
+    return E.buffer(memory, shape, dtype, 0, strides)
+
+
+def cast(x: E.Expr) -> E.Expr:
+    return E.Expr(TABLE["cast"], (x,), None, x.shape, F16, 1)
 
 
 def kernels(a: E.Expr, b: E.Expr, capability: tuple[int, int] = (9, 0)) -> list:
@@ -53,6 +59,27 @@ def test_tiles(m, n, k, tile, parts):
     (kernel,) = kernels(matrix(m, k), matrix(k, n))
     assert (tiles(kernel), kernel.attrs.get("parts", 1)) == (tile, parts)
     assert (Parts if parts > 1 else Hopper).suits(kernel, TARGET)
+
+
+@pytest.mark.parametrize("m", [5, 16, 40, 64])
+@pytest.mark.parametrize("turned", [False, True])
+def test_weights_of_8_bits_are_computed_on_the_way(m: int, turned: bool):
+    weights = lambda rows, columns: cast(
+        matrix(rows, columns, strides=(1, rows) if turned else (columns, 1), dtype=np.dtype(np.int8))
+    )
+    (kernel,) = kernels(matrix(m, 8192), weights(8192, 8192))
+    assert DequantisedParts.suits(kernel, TARGET)
+    (kernel,) = kernels(weights(20480, 8192), matrix(8192, m, strides=(1, 8192)))
+    assert Dequantised.suits(kernel, TARGET)
+
+
+def test_operands_that_are_cast_before_have_parts_in_clusters():
+    for a, b in (
+        (cast(matrix(128, 4096, dtype=F32)), matrix(4096, 4096)),
+        (matrix(128, 4096), cast(matrix(4096, 4096, dtype=F32))),
+    ):
+        _, product = kernels(a, b)
+        assert Parts.suits(product, TARGET)
 
 
 def test_few_tiles_of_long_k_are_products_that_are_added_up():
