@@ -580,7 +580,8 @@ class Emulator:
             words = self._load(address + _beyond(asm[2]), space, elem, len(kinds), active)
             if "acquire" in asm[2]:
                 return np.where(active, words[:, 0], 2).astype(np.int32)
-            if (fill := int(re.match(r"mov\.b\d+ \$0, (\w+);", asm[2])[1], 16)):  # type: ignore[index]
+            begins = re.match(r"mov\.b\d+ \$0, (\w+);", asm[2])
+            if begins and (fill := int(begins[1], 16)):
                 words[~active] = np.array(fill, np.uint64).astype(_unsigned(words).dtype).view(words.dtype)
             words = words if elem != "i8" else _unsigned(words).astype(_type(kinds[0]))
             return [words[:, k] for k in range(len(kinds))] if len(kinds) > 1 else words[:, 0]
