@@ -117,6 +117,17 @@ class Kernel:
             for region in reversed(op.regions):
                 stack.extend(reversed(region.ops))
 
+    def checks(self) -> dict[Op, int]:
+        """What each check records: its number, from 1 on.
+
+        Passes copy parts of kernels that are written by hand, whose checks have a message each: copies have one number.
+        """
+        found = [op for op in self.walk() if op.name == "check"]
+        if self.attrs.get("schedule") != "blocks":
+            return {op: k + 1 for k, op in enumerate(found)}
+        numbers: dict[str, int] = {}
+        return {op: numbers.setdefault(op.attrs["message"], len(numbers) + 1) for op in found}
+
 
 #: Structural ops.  The elementwise ops are the op table's (`ops.TABLE`), by name.
 #:

@@ -59,7 +59,7 @@ class Codegen:
         for op in kernel.walk():
             for operand in op.operands:
                 self.readers.setdefault(operand, set()).add(op)
-        self.checks = {op: k + 1 for k, op in enumerate(op for op in kernel.walk() if op.name == "check")}
+        self.checks = kernel.checks()
         self._prologue: list[str] = []
         self._strings: dict[str, str] = {}
         self._prologue_block = "entry"
@@ -281,7 +281,10 @@ class Codegen:
             assert isinstance(ptr, V) and isinstance(index, V)
             where = address(t, ptr, index, dtype)
             if op.name == "load_view" or len(args) == 2:
-                return self.memory.load(dtype, where, 0)
+                found = self.memory.load(dtype, where, 0)
+                if op.attrs.get("volatile"):
+                    t.line("fence acquire")  # keeps the load in its loop
+                return found
             mask = args[2]
             assert isinstance(mask, V)
             found = self.memory.load(dtype, t.select(mask, where, self.memory.nothing()), 0)

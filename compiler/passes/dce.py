@@ -36,7 +36,7 @@ class _Live:
                     blocks.append((region, op))
                     self.params.update({arg: (op, r, k) for k, arg in enumerate(region.args)})
         for op in self.owner:
-            if op.name in effects:
+            if op.name in effects or op.attrs.get("volatile"):  # such a load may wait for others
                 self._run(op)
         while self.work:
             self._need(self.work.pop())

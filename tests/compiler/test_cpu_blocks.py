@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -382,6 +383,44 @@ def test_checks_with_masks():
     assert errors[0] == 0
     compiled([ok, np.arange(32) == 5, errors])
     assert errors[0] == 1
+
+
+def test_copies_of_checks_have_one_number():
+    """Which of the two loops over the same checks runs depends on a condition."""
+    b = blocks()
+    n, errors = b.param("n", I64), b.param("errors", pointer("i64"))
+    with b.if_(b.op("less", n, b.const(5))):
+        b.check(b.op("less", n, b.const(4)), "0")
+        b.check(b.op("less", n, b.const(3)), "1")
+    with b.if_(b.op("less", b.const(4), n)):
+        b.check(b.op("less", n, b.const(10)), "0")
+        b.check(b.op("less", n, b.const(8)), "1")
+    kernel = b.finish()
+    assert set(kernel.checks().values()) == {1, 2} and errors in kernel.params
+    for value, number in ((0, 0), (3, 2), (7, 0), (8, 2), (11, 1)):
+        found = np.zeros(1, np.int64)
+        Compiled(kernel)([value, found])
+        assert found[0] == number
+
+
+def test_waiting_for_another_thread():
+    b = blocks()
+    flag, out = b.param("flag", pointer("i32")), b.param("out", pointer("i32"))
+    with b.while_([]) as loop:
+        seen = b.load_ptr(flag, b.const(0), volatile=True)
+        b.yield_(b.op("equal", seen, b.const(0, "i32")))
+    with loop.body():
+        pass
+    b.store_ptr(b.const(1, "i32"), out, b.const(0))
+    compiled = Compiled(passes.run(b.finish(), check=True))
+    flag, out = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    thread = threading.Thread(target=compiled, args=([flag, out],))
+    thread.start()
+    time.sleep(0.01)
+    assert out[0] == 0
+    flag[0] = 1
+    thread.join(60)
+    assert not thread.is_alive() and out[0] == 1
 
 
 def test_print_is_the_interpreters(capfd):

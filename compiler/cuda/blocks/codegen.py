@@ -99,7 +99,7 @@ class Codegen:
         self.exchanged: int | None = 0
         self.rounds: _Rounds | None = None
         self.exchanges = 0
-        self.checks = {op: k + 1 for k, op in enumerate(op for op in kernel.walk() if op.name == "check")}
+        self.checks = kernel.checks()
         self.loaded = {op.operands[0] for op in kernel.walk() if op.name in LOADS}
         self.used = {v for op in kernel.walk() for v in op.operands}
         self.errors = next((p for p in kernel.params if p.name == "errors"), None)
