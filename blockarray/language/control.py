@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ..compiler import ops
 from ..compiler.ir import Block, Op, Type, Value
 from . import program
-from .emit import Builder, bound, builder, constant, elementwise, least, spread
+from .emit import Builder, bound, builder, constant, elementwise, knowing, least, spread
 from .errors import CompilationError
 from .merge import Missing, decayed, equal, leaves, mapped, parts, same_kind, spell, zipped
 from .source import Source, assigned, escapes
@@ -34,6 +35,7 @@ class Control:
         source: Source
         function: FunctionType
         unrolled: int
+        lessons: dict[ast.AST, tuple[set[str], set[int]]]
 
         def visit(self, node: ast.AST) -> Any: ...
         def assign(self, target: ast.expr, value: Any, known: bool = False) -> None: ...
@@ -173,10 +175,10 @@ class Control:
         found: list[Any] = []
         envs: list[dict[str, Any]] = []
         try:
-            for way in ways:
+            for k, way in enumerate(ways):
                 block = Block()
                 self.env = dict(before)
-                with b.region(block):
+                with b.region(block), knowing(test.value, {}) if k == 0 else nullcontext():
                     found.append(_flow(way()))
                 blocks.append(block)
                 envs.append(self.env)
@@ -266,7 +268,7 @@ class Control:
                 self._loop_body(node.body)
 
         where = f"the loop at line {self.source.line(node)}"
-        carried = _Carried(self, [n for n in assigned(node.body) if n != name], where)
+        carried = _Carried(self, node, [n for n in assigned(node.body) if n != name], where)
         block, inits = carried.attempt(lambda args: Block((index, *args)), run)
         hints: dict[str, Any] = dict(over.hints)
         types = tuple([v.type for v in inits])
@@ -286,7 +288,7 @@ class Control:
             raise CompilationError("kernels cannot have an else of a loop")
         b = builder()
         where = f"the loop at line {self.source.line(node)}"
-        carried = _Carried(self, assigned([node.test, *node.body]), where)
+        carried = _Carried(self, node, assigned([node.test, *node.body]), where)
         first, second = Block(), Block()
         never = False
 
@@ -301,8 +303,9 @@ class Control:
                 test_value = b.const(False, "bool") if isinstance(test, bool) else test.value
                 passed = carried.values()
             b.finish_region(first, (test_value, *passed))
-            carried.rename(dict(zip(passed, second.args)))
-            with b.region(second):
+            renamed = dict(zip(passed, second.args))
+            carried.rename(renamed)
+            with b.region(second), knowing(test_value, renamed):
                 self._loop_body(node.body)
             # What `carried` compares and yields belongs to the second region.
             block.ops = second.ops
@@ -384,16 +387,15 @@ class _Merger:
 class _Carried:
     """The values that a loop changes from iteration to iteration."""
 
-    def __init__(self, visitor: Control, names: Sequence[str], where: str) -> None:
+    def __init__(self, visitor: Control, node: ast.AST, names: Sequence[str], where: str) -> None:
         self.visitor = visitor
         self.where = where
         self.before = visitor.env
         self.names = [n for n in names if n in self.before and not isinstance(self.before[n], Missing)]
         self.local = [n for n in names if n not in self.names]
-        #: Names whose pointers change what they are relative to.
-        self.absolute: set[str] = set()
-        #: Integers that are carried and may fall below what they begin with, by their places.
-        self.falling: set[int] = set()
+        #: Names whose pointers change what they are relative to, and integers, by their places, that may fall below
+        #: what they begin with: as far as they were found when the loop was made before, in one around it.
+        self.absolute, self.falling = visitor.lessons.setdefault(node, (set(), set()))
         self.inits: dict[str, Any] = {}
         self.starts: dict[str, Any] = {}
 

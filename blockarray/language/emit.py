@@ -21,7 +21,7 @@ from .errors import CompilationError
 class Builder(blocks.Builder):
     """A builder of kernels that knows how small integers may be."""
 
-    __slots__ = ("lowest", "grid", "debug", "origins")
+    __slots__ = ("lowest", "ordered", "grid", "debug", "origins")
 
     #: Whether values are there at once: in interpret mode.
     eager = False
@@ -30,6 +30,8 @@ class Builder(blocks.Builder):
         super().__init__(name)
         #: Lower bounds of integers.
         self.lowest: dict[Value, int] = {}
+        #: Pairs of integers of which the first is no less than the second.
+        self.ordered: set[tuple[Value, Value]] = set()
         self.grid: tuple[Value, ...] = ()
         self.debug = debug
         self.origins: dict[str, Value] = {}
@@ -152,7 +154,9 @@ def bound(value: Value, low: int | None) -> None:
 def least(value: Value) -> int | None:
     """What an integer is no less than, if that is known; sums and products are taken to fit their types."""
     known = constant(value)
-    return builder().lowest.get(value) if known is None else known
+    if known is not None:
+        return known
+    return builder().lowest.get(value, 0 if value.type.dtype in dtypes.UNSIGNED else None)
 
 
 def is_natural(value: Value) -> bool:
@@ -163,10 +167,51 @@ def is_natural(value: Value) -> bool:
     return low is not None and low >= 0
 
 
-def _least(name: str, values: Sequence[Value]) -> int | None:
+@contextmanager
+def knowing(condition: Value, renamed: dict[Value, Value]) -> Iterator[None]:
+    """Within, the condition holds of its operands, or of what took their places."""
+    b = builder()
+    lowest, ordered = dict(b.lowest), set(b.ordered)
+    learn(condition, renamed)
+    changed = {v: lowest.get(v) for v in b.lowest if b.lowest[v] != lowest.get(v)}
+    try:
+        yield
+    finally:
+        b.ordered = ordered
+        for value, low in changed.items():
+            b.lowest.pop(value, None)
+            bound(value, low)
+
+
+def learn(condition: Value, renamed: dict[Value, Value] | None = None) -> None:
+    """From here on the condition, comparisons of integers joined by `and`, holds."""
+    op, b = condition.op, builder()
+    if op is None or b.eager:
+        return
+    x, y, *_ = (*op.operands, condition, condition)
+    if op.name == "logical_and":
+        learn(x, renamed)
+        learn(y, renamed)
+    if op.name in ("less", "less_equal"):
+        x, y = y, x
+    elif op.name not in ("greater", "greater_equal"):
+        return
+    if renamed:
+        x, y = renamed.get(x, x), renamed.get(y, y)
+    low = least(y)
+    b.ordered.add((x, y))
+    if low is not None and x.type.dtype in dtypes.INTEGER:
+        before = least(x)
+        low += op.name in ("less", "greater")
+        bound(x, low if before is None else max(low, before))
+
+
+def _least(name: str, values: tuple[Value, ...]) -> int | None:
     """The lower bound of an op's result; divisors are taken to be positive."""
     if name not in _BOUNDED:
         return None
+    if name == "subtract" and values in builder().ordered:
+        return 0
     lows = [least(v) for v in values]
     if name == "where":
         lows = lows[1:]

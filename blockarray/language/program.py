@@ -6,9 +6,8 @@ import builtins
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..compiler import dtypes
 from .elementwise import static_int
-from .emit import bare, bound, builder, common_shape, constant, least, whole
+from .emit import bare, bound, builder, common_shape, constant, learn, least, whole
 from .emit import cast as cast_value
 from .errors import CompilationError
 from .types import bfloat16, dtype, float16, float32, float64, int1, int32, unwrap
@@ -221,19 +220,9 @@ def assume(cond: Any) -> None:
     """Tell the compiler that a condition holds."""
     cond = unwrap(cond)
     if isinstance(cond, Tensor) and constant(cond.value) is None:
-        _learn(cond)
-        builder().assume(truth(cond).value)
-
-
-def _learn(cond: Tensor) -> None:
-    """x >= 0 and x > 0, and the like, are facts about x."""
-    op = cond.value.op
-    if op is None or op.name not in ("greater", "greater_equal"):
-        return
-    x, other = op.operands
-    low = constant(other)
-    if low is not None and x.type.dtype in dtypes.INTEGER:
-        bound(x, low + (op.name == "greater"))
+        condition = truth(cond).value
+        learn(condition)
+        builder().assume(condition)
 
 
 def debug_barrier() -> None:

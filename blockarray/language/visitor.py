@@ -101,6 +101,8 @@ class Visitor(Control):
         self.constants: set[str] = set()
         #: Unrolled loops around the statement.
         self.unrolled = 0
+        #: What loops were found to carry.
+        self.lessons: dict[ast.AST, tuple[set[str], set[int]]] = {}
         self.depth = depth
 
     def run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
