@@ -38,6 +38,7 @@ from .elementwise import (
     zeros_like,
 )  # fmt: skip
 from .errors import CompilationError
+from .mapping import map_elementwise
 from .memory import (
     TensorDescriptor as tensor_descriptor,
 )  # fmt: skip
@@ -67,7 +68,6 @@ from .program import (
     dot,
     dot_scaled,
     inline_asm_elementwise,
-    map_elementwise,
     max_constancy,
     max_contiguous,
     multiple_of,

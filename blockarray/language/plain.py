@@ -16,7 +16,7 @@ from .types import constexpr
 from .values import Tensor, truth
 from .visitor import is_instance
 
-_DECAYED, _NOT = "__decayed", "__not"
+_DECAYED, _NOT, _TUPLE = "__decayed", "__not", "__tuple"
 
 
 class Plain:
@@ -46,7 +46,7 @@ class Plain:
                 scope[name] = self.value(scope[name])
         for name, value in (("range", program.range), ("isinstance", is_instance)):
             scope.setdefault(name, value)
-        scope |= {_DECAYED: decayed, _NOT: _negation}
+        scope |= {_DECAYED: decayed, _NOT: _negation, _TUPLE: tuple}
         return made
 
     def value(self, x: Any) -> Any:
@@ -115,6 +115,15 @@ class _Decaying(ast.NodeTransformer):
             node.value = self._wrapped(node.value, node.target)
         node.annotation = ast.copy_location(ast.Constant(None), node.annotation)
         return node
+
+    def visit_List(self, node: ast.List) -> ast.AST:
+        self.generic_visit(node)
+        return ast.copy_location(ast.Tuple(node.elts, node.ctx), node)
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
+        self.generic_visit(node)
+        call = ast.Call(ast.Name(_TUPLE, ast.Load()), [ast.GeneratorExp(node.elt, node.generators)], [])
+        return ast.copy_location(call, node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)

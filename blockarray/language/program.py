@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from .elementwise import static_int
 from .emit import bare, bound, builder, common_shape, constant, learn, least, whole
 from .emit import cast as cast_value
 from .errors import CompilationError
+from .shapes import reshape
 from .types import bfloat16, dtype, float16, float32, float64, int1, int32, unwrap
 from .values import Tensor, broadcast_to, convert, element_type, member, tensor, truth
 
@@ -53,12 +56,12 @@ def dot(
     input: Any, other: Any, acc: Any = None, input_precision: Any = None, allow_tf32: Any = None,
     max_num_imprecise_acc: Any = None, out_dtype: Any = float32,
 ) -> Tensor:  # fmt: skip
-    """The product of matrices, or of as many matrices as the first of three dims says.
+    """The product of matrices, or of as many matrices as the dims before the last two say.
 
     Parameters
     ----------
     input, other : tensor
-        Of shapes (M, K) and (K, N).
+        Of shapes (M, K) and (K, N), and as many dims before these.
     acc : tensor, optional
         What the product is added to.
     input_precision : str, optional
@@ -69,8 +72,17 @@ def dot(
         The result's, without acc.
     """
     a, b = tensor(input), tensor(other)
-    if len(a.shape) != len(b.shape) or len(a.shape) not in (2, 3):
-        raise CompilationError(f"dot takes two blocks of two (or three) dims, not {a.type} and {b.type}")
+    if len(a.shape) != len(b.shape) or len(a.shape) < 2:
+        raise CompilationError(f"dot takes two blocks of two (or more) dims, not {a.type} and {b.type}")
+    if len(a.shape) > 3:
+        batch = a.shape[:-2]
+        if b.shape[:-2] != batch:
+            raise CompilationError(f"dot's operands have {list(batch)} and {list(b.shape[:-2])} matrices")
+        count = int(np.prod(batch))
+        first, second = (reshape(x, (count, *x.shape[-2:])) for x in (a, b))
+        sums = None if unwrap(acc) is None else reshape(acc, (count, *acc.shape[-2:]))
+        found = dot(first, second, sums, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype)
+        return reshape(found, (*batch, *found.shape[-2:]))
     if a.dtype.is_ptr() or b.dtype.is_ptr():
         raise CompilationError(f"dot does not take pointers: {a.type} and {b.type}")
     narrow = (a.dtype.is_fp8() and b.dtype.is_fp8()) or {a.dtype.name, b.dtype.name} <= {"int8", "uint8"}
@@ -117,6 +129,8 @@ def _precision(input_precision: Any, allow_tf32: Any) -> str:
     if chosen is None:
         return "tf32" if allowed is None or allowed else "ieee"
     chosen = str(chosen).lower()
+    if chosen in ("bf16x3", "bf16x6"):
+        return "tf32x3"  # which is more precise
     if chosen not in ("tf32", "tf32x3", "ieee"):
         raise CompilationError(f"input_precision is 'tf32', 'tf32x3' or 'ieee', not {chosen!r}")
     return chosen
@@ -277,12 +291,3 @@ def device_assert(cond: Any, msg: Any = "", mask: Any = None) -> None:
 def inline_asm_elementwise(*args: Any, **kwargs: Any) -> Tensor:
     """Machine code of one target; not supported."""
     raise CompilationError("inline_asm_elementwise is not supported: kernels are not written for one target")
-
-
-def map_elementwise(scalar_fn: Callable[..., Any], *args: Any, pack: Any = 1) -> Any:
-    """A function of elements, applied to blocks; it may have conditional expressions."""
-    from .visitor import inline
-
-    if unwrap(pack) != 1:
-        raise CompilationError("map_elementwise packs no elements")
-    return inline(scalar_fn, list(args))

@@ -153,24 +153,30 @@ def reduce_or(input: Any, axis: Any, keep_dims: Any = False) -> Tensor:
 
 
 # -- by functions of the user -----------------------------------------------------------------------------------------
-def _traced(combine_fn: Any, xs: Sequence[Tensor]) -> Block:
+def _joining(combine_fn: Any, xs: Sequence[Tensor]) -> Block:
     """The region of a function that joins two elements (or two of each of several)."""
+    return traced(combine_fn, (*xs, *xs), xs)
+
+
+def traced(function: Any, xs: Sequence[Tensor], like: Sequence[Tensor] | None = None) -> Block:
+    """The region of a function of elements of blocks; its results have the types of `like`, if that is given."""
     from .visitor import inline
 
-    args = [Tensor(Value(Type(x.dtype.ir)), x.dtype) for x in (*xs, *xs)]
+    args = [Tensor(Value(Type(x.dtype.ir)), x.dtype) for x in xs]
     block = Block(tuple([a.value for a in args]))
     outer = builder()
     inner = Builder("combine", outer.debug)
     inner.line = outer.line
     with building(inner), inner.region(block):
-        made = unwrap(inline(combine_fn, args))
+        made = unwrap(inline(function, args))
         results = [tensor(r) for r in (made if isinstance(made, (tuple, list)) else (made,))]
-        if len(results) != len(xs):
-            raise CompilationError(f"the combining function gives {len(results)} values for {len(xs)}")
-        results = [convert(r, x.dtype) for r, x in zip(results, xs)]
+        if like is not None:
+            if len(results) != len(like):
+                raise CompilationError(f"the combining function gives {len(results)} values for {len(like)}")
+            results = [convert(r, x.dtype) for r, x in zip(results, like)]
         for r in results:
             if r.shape:
-                raise CompilationError(f"the combining function joins elements, and gives a {r.type}")
+                raise CompilationError(f"a function of elements gives a {r.type}")
     inner.finish_region(block, [r.value for r in results])
     return block
 
@@ -223,9 +229,9 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False) -> An
     if unwrap(axis) is None:
         shape = _reduced(xs[0].shape, _axes(xs[0], None), builtins.bool(unwrap(keep_dims)))
         flat = [reshape(x, (x.numel,)) for x in xs]
-        results = [r.like(r.value, shape) for r in _across(flat, 0, _traced(combine_fn, xs), False)]
+        results = [r.like(r.value, shape) for r in _across(flat, 0, _joining(combine_fn, xs), False)]
     else:
-        results = _across(xs, axis, _traced(combine_fn, xs), keep_dims)
+        results = _across(xs, axis, _joining(combine_fn, xs), keep_dims)
     return tuple(results) if several else results[0]
 
 
@@ -258,7 +264,7 @@ def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = Fals
     k = axis_of(axis, len(xs[0].shape))
     if xs[0].shape[k] == 1:
         return tuple(xs) if several else xs[0]
-    block = _traced(combine_fn, xs)
+    block = _joining(combine_fn, xs)
     _, kind = _kind(block)
     if kind is not None and xs[0].dtype != int1:
         results = [_scan(xs[0], kind, axis, reverse)]

@@ -77,6 +77,10 @@ class dtype:
     def int_signedness(self) -> dtype.SIGNEDNESS:
         return dtype.SIGNEDNESS.SIGNED if self.ir in dtypes.SIGNED else dtype.SIGNEDNESS.UNSIGNED
 
+    @property
+    def fp_mantissa_width(self) -> int:
+        return _MANTISSA[self.name]
+
     def kind(self) -> dtype.KIND:
         if self.is_bool():
             return dtype.KIND.BOOLEAN
@@ -137,6 +141,11 @@ _IR = {
 }  # fmt: skip
 #: Types without values here: no value, and Triton's floats of other chips.
 _NAMED = ("void", "fp8e4b15", "fp8e4b8", "fp8e5b16")
+
+
+_MANTISSA = {
+    "fp8e4nv": 3, "fp8e5": 2, "fp8e4b15": 3, "fp8e4b8": 3, "fp8e5b16": 2, "fp16": 10, "bf16": 7, "fp32": 23, "fp64": 52,
+}  # fmt: skip
 
 
 def _asking(name: str) -> Any:

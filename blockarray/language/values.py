@@ -475,10 +475,11 @@ def bitwise(name: str, x: Any, y: Any) -> Tensor:
     type = common_type(x, y)
     if not type.is_int():
         raise CompilationError(f"{_SIGNS[name]} takes integers, not {_spell(x)} and {_spell(y)}")
-    if "shift" in name and isinstance(x, Tensor) and not isinstance(y, Tensor):
-        if y < 0:
+    if "shift" in name:
+        if not isinstance(y, Tensor) and y < 0:
             raise CompilationError(f"a shift by {y}")
-        type = x.dtype
+        if isinstance(x, Tensor):
+            type = _signed_as(x.dtype, type)
     a, b = same_shape(_as(x, type), _as(y, type))
     if type == int1:
         if "shift" in name:
@@ -486,6 +487,13 @@ def bitwise(name: str, x: Any, y: Any) -> Tensor:
         else:
             name = name.replace("bitwise", "logical")
     return a.like(elementwise(name, a.value, b.value))
+
+
+def _signed_as(type: dtype, wide: dtype) -> dtype:
+    """The integer of `wide`'s size that is signed as another."""
+    if type == int1 or wide == int1:
+        return wide
+    return OF_IR[f"{'i' if type.is_int_signed() else 'u'}{wide.int_bitwidth}"]
 
 
 _SIGNS = {

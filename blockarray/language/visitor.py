@@ -189,8 +189,9 @@ class Visitor(Control):
     def visit_Tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
         return tuple(self.items(node.elts))
 
-    def visit_List(self, node: ast.List) -> list[Any]:
-        return self.items(node.elts)
+    def visit_List(self, node: ast.List) -> tuple[Any, ...]:
+        # Lists are tuples, as in Triton: [4, 8] == x.shape.
+        return tuple(self.items(node.elts))
 
     def visit_Dict(self, node: ast.Dict) -> dict[Any, Any]:
         if None in node.keys:
@@ -206,12 +207,12 @@ class Visitor(Control):
                 found.append(self.visit(node))
         return found
 
-    def visit_ListComp(self, node: ast.ListComp) -> list[Any]:
+    def visit_ListComp(self, node: ast.ListComp) -> tuple[Any, ...]:
         found: list[Any] = []
         before = dict(self.env)
         self._comprehend(node.generators, lambda: found.append(self.visit(node.elt)))
         self.env = before
-        return found
+        return tuple(found)
 
     visit_GeneratorExp = visit_ListComp
 

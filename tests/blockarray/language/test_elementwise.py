@@ -11,7 +11,7 @@ import pytest
 import blockarray.language as tl
 from blockarray.compiler.dtypes import NUMPY
 from blockarray.language import CompilationError
-from tests.blockarray.language.running import compiled, launch
+from tests.blockarray.language.running import compiled, jit, launch
 
 N = 16
 
@@ -84,8 +84,6 @@ def test_minimum_and_maximum_leave_nans_out_unless_they_propagate():
     np.testing.assert_array_equal(o, np.fmax(x, y))
     launch(binary, x_ptr=x, y_ptr=y, o_ptr=o, f=tl.minimum)
     np.testing.assert_array_equal(o, np.fmin(x, y))
-    from tests.blockarray.language.running import jit
-
     launch(binary, x_ptr=x, y_ptr=y, o_ptr=o, f=jit(both))
     np.testing.assert_array_equal(o, np.maximum(x, y))
 
@@ -143,3 +141,47 @@ def test_names():
     assert tl.extra.libdevice.tanh is tl.math.tanh and tl.math.exp2 is tl.exp2
     assert tl.float16.primitive_bitwidth == 16 and tl.pointer_type(tl.int8).element_ty == tl.int8
     assert str(tl.bfloat16) == "bf16" and tl.int32.is_int() and not tl.uint8.is_int_signed()
+
+
+@jit
+def order(x, y):
+    if x < y:
+        return -1
+    elif x == y:
+        return 0
+    else:
+        return 1
+
+
+@jit
+def quotients(a0, a1, a2, a3, b0, b1, b2, b3):
+    return a0 // b0, a1 // b1, a2 // b2, a3 // b3, a0 % b0, a1 % b1, a2 % b2, a3 % b3
+
+
+def mapped(x_ptr, y_ptr, o_ptr):
+    i = tl.arange(0, 16)
+    x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    tl.store(o_ptr + i, tl.map_elementwise(order, x, y))
+    q, r = tl.map_elementwise(quotients, x, y, pack=4)
+    tl.store(o_ptr + 16 + i, q)
+    tl.store(o_ptr + 32 + i, r)
+
+
+def test_map_elementwise():
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(1, 9, N).astype("i4"), rng.integers(1, 5, N).astype("i4")
+    o = np.zeros((3, N), "i4")
+    launch(mapped, x_ptr=x, y_ptr=y, o_ptr=o)
+    np.testing.assert_array_equal(o, [np.sign(x - y), x // y, x % y])
+
+
+def shifts(x_ptr, y_ptr, o_ptr):
+    i = tl.arange(0, 16)
+    tl.store(o_ptr + i, tl.load(x_ptr + i) >> tl.load(y_ptr + i))
+
+
+def test_shifts_have_the_sign_of_what_is_shifted():
+    x, y = np.linspace(-30000, 30000, N).astype("i2"), (np.arange(N) % 12).astype("u4")
+    o = np.zeros(N, "i4")
+    launch(shifts, x_ptr=x, y_ptr=y, o_ptr=o)
+    np.testing.assert_array_equal(o, x.astype("i4") >> y.astype("i4"))

@@ -309,6 +309,19 @@ def test_batched_dot():
     np.testing.assert_array_equal(c, a @ a)
 
 
+def many(a_ptr, c_ptr):
+    at = tl.arange(0, 4 * 256).reshape(2, 2, 16, 16)
+    a = tl.load(a_ptr + at)
+    tl.store(c_ptr + at, tl.dot(a, a, acc=a, input_precision="bf16x3"))
+
+
+def test_dot_of_many_dims():
+    a = np.random.default_rng(0).integers(-3, 4, (2, 2, 16, 16)).astype("f4")
+    c = np.zeros_like(a)
+    launch(many, a_ptr=a, c_ptr=c)
+    np.testing.assert_array_equal(c, a @ a + a)
+
+
 # -- messages ---------------------------------------------------------------------------------------------------------
 def asserting(x_ptr, n):
     i = tl.arange(0, 4)
