@@ -35,16 +35,19 @@ class Check:
         Where the kernel stores the number of one that failed, counted from 1; None once it has been looked at.
     problem : str or None
         What that one says, once it is known.
+    error : type
+        The exception that says so.
     """
 
-    __slots__ = ("device", "word", "messages", "settled", "problem")
+    __slots__ = ("device", "word", "messages", "settled", "problem", "error")
 
-    def __init__(self, device: CudaDevice, messages: Sequence[str]) -> None:
+    def __init__(self, device: CudaDevice, messages: Sequence[str], error: type[Exception] = IndexError) -> None:
         self.device = device
         self.word: Any = words.error_word(device)
         self.messages = messages
         self.settled = False
         self.problem: str | None = None
+        self.error = error
 
 
 def spread(check: Check | None, sources: Iterable[Any], targets: Iterable[Any]) -> None:
@@ -89,7 +92,7 @@ def raise_for(buffer: Any) -> None:
         if c.problem:
             if c in _untold:
                 _untold.remove(c)
-            raise IndexError(c.problem)
+            raise c.error(c.problem)
     suspects.pop(buffer, None)
 
 
@@ -104,12 +107,12 @@ def synchronize() -> None:
 
     Raises
     ------
-    IndexError
+    IndexError, AssertionError
         If a check failed of which nobody was told yet.
     """
     for device in tuple(used):
         _await(device)
     if _untold:
-        problem = _untold[0].problem
+        first = _untold[0]
         _untold.clear()
-        raise IndexError(problem)
+        raise first.error(first.problem)

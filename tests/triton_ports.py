@@ -161,6 +161,13 @@ def install(checkout: Path, device: str) -> ModuleType:
             missing = object.__new__(type(language.float32))
             missing.name = missing.ir = name
             setattr(language, name, missing)
+    floats = ["fp16", "bf16", "fp32", "fp64"]
+    for name, found in (
+        ("SINT_TYPES", ["int8", "int16", "int32", "int64"]), ("STANDARD_FP_TYPES", floats),
+        ("UINT_TYPES", ["int1", "uint8", "uint16", "uint32", "uint64"]), ("FP_TYPES", ["fp8e4nv", "fp8e5", *floats]),
+    ):  # fmt: skip
+        if not hasattr(language.dtype, name):
+            setattr(language.dtype, name, found)
     if not hasattr(language, "str_to_ty"):
         language.str_to_ty = lambda name, _: _type_of(language, name)  # type: ignore[attr-defined]
     for name in ("tools.mxfp", "_internal_testing"):

@@ -130,9 +130,7 @@ class Autotuner(_Around):
     ) -> None:
         super().__init__(fn)
         self.configs = list(configs) or [Config({})]
-        self.keys = list(key)
-        if unknown := [name for name in self.keys if name not in self.arg_names]:
-            raise ValueError(f"autotune of {self.base_fn.__name__}: it has no parameter {', '.join(unknown)}")
+        self.keys = [name for name in key if name in self.arg_names]
         self.prune = dict(prune_configs_by or {})
         self.reset_to_zero = list(reset_to_zero or ())
         self.restore_value = list(restore_value or ())

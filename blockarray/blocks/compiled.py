@@ -96,30 +96,38 @@ class Compiled:
             return None
         check: Any = None
         if self.checked:
-            check = np.zeros(1, np.int64) if self.device is CPU else checks.Check(self.device, self.messages)  # type: ignore[arg-type]
-            values.append(check.ctypes.data if self.device is CPU else check.word.address)
+            if isinstance(self.device, CudaDevice):
+                check = checks.Check(self.device, self.messages, AssertionError)
+                values.append(check.word.address)
+            else:
+                check = np.zeros(1, np.int64)
+                values.append(check.ctypes.data)
         if profiler.active or config.debug:
             self._run_watched(values, programs, stream)
         else:
-            self._run(values, programs, stream)
+            try:
+                if stream is None:
+                    self._launch(programs, *values)
+                else:
+                    self._launch(programs, *values, stream=stream)
+            except (struct.error, OverflowError, TypeError):
+                self._run(self._repaired(values), programs, stream)
         if check is not None and self.device is CPU:
             if number := int(check[0]):
-                raise IndexError(f"{self.function.__name__}: {self.messages[number - 1]}")
+                raise AssertionError(self.messages[number - 1])
             return None
         return check
 
     def _run(self, values: list[Any], programs: int, stream: int | None) -> None:
-        try:
-            if stream is None:
-                self._launch(programs, *values)
-            else:
-                self._launch(programs, *values, stream=stream)
-        except (struct.error, OverflowError, TypeError):
-            self._launch(programs, *self._repaired(values))
+        if stream is None:
+            self._launch(programs, *values)
+        else:
+            self._launch(programs, *values, stream=stream)
 
     def _run_watched(self, values: list[Any], programs: int, stream: int | None) -> None:
         """Run with the clock on."""
         name, device = self.function.__name__, self.device
+        values = self._repaired(values)
         seconds: Any
         if isinstance(device, CudaDevice) and stream is None:
             before = streams.Event(device, timing=True).record()

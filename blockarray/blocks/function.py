@@ -36,7 +36,9 @@ OPTIONS: dict[str, Any] = {
 CONSTANT, GENERAL, ONES, SPECIALIZED = range(4)
 #: In keys: integers by their types, 2 more if they are not negative and 1 if they are multiples of 16; the other kinds.
 _NONE, _ONE, _REAL, _BOOL, _I32, _I64, _U64 = 0, 1, 2, 3, 32, 64, 68
-_LEAST, _MOST = -(1 << 31), (1 << 31) - 1
+#: By role: what integers are in keys.  They are looked up, since the same ones come again and again.
+_codes: tuple[dict[int, int], ...] = ({}, {}, {}, {})
+_MANY = 4096
 
 
 @dataclass(slots=True, eq=False)
@@ -261,12 +263,9 @@ class JITFunction:
                 if seen is not None:
                     seen.on_torch = index
                 values.append(address)
-            elif kind is int and _LEAST <= x <= _MOST:
-                if x == 1 and role >= ONES:
-                    key.append(_ONE)
-                else:
-                    facts = ((x >= 0) << 1) + (role == SPECIALIZED and not x & 15)
-                    key.append(_I32 + facts if role > GENERAL else _I32)
+            elif kind is int and (code := _codes[role].get(x) or _learn(x, role)):
+                key.append(code)
+                if code != _ONE:
                     values.append(x)
             elif kind is float:
                 key.append(_REAL)
@@ -382,10 +381,16 @@ class JITFunction:
             grid = grid(dict(zip(form.names, given))) if callable(grid) else grid
             grid = tuple(grid) if isinstance(grid, Iterable) else (grid,)
         try:
-            x, y, z = grid if len(grid) == 3 else (*grid, 1, 1)[:3]
-            values += x, y, z
-            if x >= 0 and y >= 0 and z >= 0 and len(grid) < 4:
-                return x * y * z
+            if len(grid) == 1:
+                (x,) = grid
+                values += x, 1, 1
+                if x >= 0:
+                    return x
+            else:
+                x, y, z = grid if len(grid) == 3 else (*grid, 1)
+                values += x, y, z
+                if x >= 0 and y >= 0 and z >= 0:
+                    return x * y * z
         except (TypeError, ValueError):
             pass
         raise ValueError(f"{self.__name__}: a grid is one to three numbers of programs, not {grid!r}")
@@ -490,7 +495,8 @@ class JITFunction:
         messages: list[str] = []
         for op in kernel.walk():
             if op.name == "check":
-                messages.append(op.attrs["message"])
+                where = f" ({op.line[0]}:{op.line[1]})" if op.line else ""
+                messages.append(f"{self.__name__}: {op.attrs['message']}{where}")
                 op.attrs["message"] = str(len(messages) - 1)
         return kernel, messages
 
@@ -534,8 +540,8 @@ def _options(function: JITFunction, bound: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(x: Any) -> Any:
-    """A constant without the language's wrapper."""
-    return x.value if type(x).__name__ == "constexpr" else x
+    """A constant without the language's wrapper, or NumPy's."""
+    return x.value if type(x).__name__ == "constexpr" else x.item() if isinstance(x, np.generic) else x
 
 
 def _frozen(x: Any) -> Any:
@@ -564,6 +570,23 @@ def _arrays(given: Iterable[Any]) -> Iterator[Array]:
             yield from _arrays((x.base,))
 
 
+def _learn(x: int, role: int) -> int:
+    """What an integer is in keys; 0 for one of more than 64 bits."""
+    if x == 1 and role >= ONES:
+        code = _ONE
+    else:
+        code = (
+            _I32 if -(1 << 31) <= x < 1 << 31 else _I64 if -(1 << 63) <= x < 1 << 63 else _U64 if 0 < x < 1 << 64 else 0
+        )
+        if code and role > GENERAL:
+            code += ((x >= 0) << 1) + (role == SPECIALIZED and not x & 15)
+    known = _codes[role]
+    if len(known) >= _MANY:
+        known.clear()
+    known[x] = code
+    return code
+
+
 def _see(x: Any, role: int, key: list[Any], values: list[Any], seen: Seen) -> None:
     """Add an argument to a launch's key and values."""
     if x is None:
@@ -572,15 +595,12 @@ def _see(x: Any, role: int, key: list[Any], values: list[Any], seen: Seen) -> No
         key.append(_BOOL)
         values.append(bool(x))
     elif isinstance(x, (int, np.integer)):
-        x = int(x)
-        if x == 1 and role >= ONES:
-            key.append(_ONE)
-            return
-        code = _I32 if _LEAST <= x <= _MOST else _I64 if -(1 << 63) <= x < 1 << 63 else _U64
-        if x < -(1 << 63) or x >= 1 << 64:
+        code = _learn(int(x), role)
+        if not code:
             raise OverflowError(f"{x} has more than 64 bits")
-        key.append(code + ((x >= 0) << 1) + (role == SPECIALIZED and not x & 15) if role > GENERAL else code)
-        values.append(x)
+        key.append(code)
+        if code != _ONE:
+            values.append(int(x))
     elif isinstance(x, (float, np.floating)):
         key.append(_REAL)
         values.append(float(x))
