@@ -31,7 +31,8 @@ def atomic(code: Codegen, op: Op) -> None:
     addresses, writer = access.addresses(), code.writer(given)
     used = op.result in code.used
     order, scope = attrs["order"], {"sys": "sys", "cta": "cta"}.get(attrs["scope"], "gpu")
-    releases, acquires = order in ("release", "acq_rel"), order in ("acquire", "acq_rel")
+    # Who does not look at what was there learns nothing from it.
+    releases, acquires = order in ("release", "acq_rel"), used and order in ("acquire", "acq_rel")
     if releases:
         if not extents:
             # What all threads have written comes before.
@@ -45,11 +46,7 @@ def atomic(code: Codegen, op: Op) -> None:
     if acquires:
         _fence(code, scope)
     if used:
-        found = broadcast(code, found, op.result.type.dtype, given.replicas)
-    elif acquires and not extents:
-        code.barrier()
-    if used:
-        code.define(op.result, found)
+        code.define(op.result, broadcast(code, found, op.result.type.dtype, given.replicas))
 
 
 def _fence(code: Codegen, scope: str) -> None:
