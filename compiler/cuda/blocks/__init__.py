@@ -7,12 +7,11 @@ from ..codegen import Code
 from ..target import Target
 from . import codegen, specialised
 from .codegen import OutOfResources
-from .prefetch import prefetch
 
 
 def generate(kernel: Kernel, target: Target) -> Code:
     """The code of a kernel whose tiles have integer extents."""
-    return specialised.generate(kernel, target) or codegen.generate(prefetch(kernel), target)
+    return specialised.generate(kernel, target) or codegen.generate(kernel, target)
 
 
 __all__ = ["OutOfResources", "generate"]

@@ -69,8 +69,9 @@ def generate(kernel: Kernel, target: Target) -> Code:
 
 
 class Codegen:
-    #: What a program does about those of kernels that are queued before and after its own.
-    WAITS = ("launch_dependents", "wait")
+    #: Programs of a launch up to which what is queued behind it may begin as soon as there is room: with more, it would
+    #: begin no earlier by much, and to say so takes a processor as long as a small program.
+    FEW = 1024
     #: Bytes of shared memory for exchanges without a barrier between.
     EXCHANGES = 16 << 10
 
@@ -109,10 +110,9 @@ class Codegen:
     def generate(self) -> Code:
         t = self.t
         signature = self._parameters()
-        waits = self.target.sm >= 90 and bool(self.WAITS)
+        waits = self.target.sm >= 90
         if waits:
-            for what in self.WAITS:
-                t.line(f'call void asm sideeffect "griddepcontrol.{what};", "~{{memory}}"() convergent nounwind')
+            self._meet_queue()
         self.thread = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
         linear = t.call("llvm.nvvm.read.ptx.sreg.ctaid.x", "i32", [], "nounwind memory(none)")
         self.places = self._place(linear)
@@ -132,6 +132,15 @@ class Codegen:
                 f"of {self.target.shared} that {self.target.arch} has"
             )
         return Code(text, self.threads, shared, waits=waits)
+
+    def _meet_queue(self) -> None:
+        """Let what is queued behind begin, and wait for what is queued before."""
+        t = self.t
+        programs = t.call("llvm.nvvm.read.ptx.sreg.nctaid.x", "i32", [], "nounwind memory(none)")
+        few = t.cmp("ult", programs, i32(self.FEW))
+        lets = "@$0 griddepcontrol.launch_dependents;"
+        t.line(f'call void asm sideeffect "{lets}", "b,~{{memory}}"({few}) convergent nounwind')
+        t.line('call void asm sideeffect "griddepcontrol.wait;", "~{memory}"() convergent nounwind')
 
     def _parameters(self) -> list[tuple[str, str]]:
         """Bind the parameters, each in its slot of 8 bytes (see cuda.py's ABI)."""

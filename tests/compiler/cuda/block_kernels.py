@@ -175,7 +175,7 @@ def transpose(rows: int = 70, columns: int = 50, tall: int = 32, wide: int = 32,
 
 
 def softmax_in_turns(rows: int = 7, columns: int = 300, programs: int = 3, stages: int = 4, warps: int = 8) -> Case:
-    """Programs that go through rows, the next of which they load ahead."""
+    """Programs that go through rows."""
     block = 1 << (columns - 1).bit_length()
     m = Blocks("softmax_in_turns", (programs,), warps)
     x, out = (m.array("f32", rows * columns) for _ in range(2))

@@ -132,7 +132,7 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
         warps = mask.reshape(-1, 32)
         assert (warps.all(1) | ~warps.any(1)).all(), "a barrier that not all of a warp reach"
         e.epoch[np.unique(blocks) // e.cluster] += 1
-    elif not text.startswith(("fence.", "cp.async.bulk", "griddep", "wgmma.wait_group")) or (
+    elif not text.startswith(("fence.", "cp.async.bulk", "griddep", "@$0 griddep", "wgmma.wait_group")) or (
         operands and text.startswith("wgmma")
     ):
         return False
