@@ -59,14 +59,13 @@ from .memory import (
     store,
     store_tensor_descriptor,
 )
+from .products import dot, dot_scaled
 from .program import (
     assume,
     condition,
     debug_barrier,
     device_assert,
     device_print,
-    dot,
-    dot_scaled,
     inline_asm_elementwise,
     max_constancy,
     max_contiguous,

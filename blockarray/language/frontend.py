@@ -139,8 +139,12 @@ def build(
             values[argument.name] = parameters.value(argument.name, argument.kind)
         b.grid = tuple([b.param(f"grid_{k}", I64) for k in range(3)])
         visitor = Visitor(function)
-        visitor.bind(*_bound(function, values))
-        result = visitor.body()
+        try:
+            visitor.bind(*_bound(function, values))
+            result = visitor.body()
+        except CompilationError as e:
+            # The author's lines matter, not those of the compiler.
+            raise e.with_traceback(None) from e.__cause__
     if result is not None:
         raise CompilationError(f"kernel {function.__name__} returns a value: kernels store their results")
     for size in reversed(b.grid):

@@ -43,6 +43,13 @@ def _fit(name: str, what: str, x: Any, pointer: Tensor) -> Tensor:
     return broadcast_to(x, pointer.shape)
 
 
+def _condition(mask: Any) -> Any:
+    """A mask; None if it is always True."""
+    if isinstance(mask, Tensor):
+        return None if constant(mask.value) is True and not builder().eager else mask
+    return None if mask is True else mask
+
+
 def load(
     pointer: Any, mask: Any = None, other: Any = None, boundary_check: Any = (), padding_option: str = "",
     cache_modifier: str = "", eviction_policy: str = "", volatile: bool = False,
@@ -67,18 +74,19 @@ def load(
     volatile : bool
         Whether the load is neither moved nor shared.
     """
-    mask, other = unwrap(mask), unwrap(other)
+    given, other = unwrap(mask), unwrap(other)
+    mask = _condition(given)
     cache = _one_of("cache_modifier", cache_modifier, _LOAD_CACHES)
     evict = _one_of("eviction_policy", eviction_policy, _EVICTIONS)
     padding = unwrap(padding_option) or ""
     if isinstance(pointer, BlockPointer):
-        if mask is not None or other is not None:
+        if given is not None or other is not None:
             raise CompilationError("a block pointer is loaded with boundary_check and padding_option, not with a mask")
         return pointer.load(_dims_checked(boundary_check, pointer), padding)
     pointer = _pointer("load", pointer)
     if padding or len(unwrap(boundary_check)):
         raise CompilationError("boundary_check and padding_option are for block pointers; use mask and other")
-    if mask is None and other is not None:
+    if given is None and other is not None:
         raise CompilationError("load has `other` and no mask")
     b, element = builder(), pointer.dtype.element_ty
     hints: dict[str, Any] = {"cache": cache, "evict": evict, "volatile": bool(unwrap(volatile))}
@@ -112,7 +120,7 @@ def store(
     eviction_policy: str = "",
 ) -> None:  # fmt: skip
     """Write elements to where pointers point; see `load`."""
-    mask, value = unwrap(mask), unwrap(value)
+    mask, value = _condition(unwrap(mask)), unwrap(value)
     cache = _one_of("cache_modifier", cache_modifier, _STORE_CACHES)
     evict = _one_of("eviction_policy", eviction_policy, _EVICTIONS)
     if isinstance(pointer, BlockPointer):
@@ -500,7 +508,7 @@ def _atomic(kind: str, pointer: Any, val: Any, mask: Any, sem: Any, scope: Any) 
     if element.is_floating() and kind in ("and", "or", "xor"):
         raise CompilationError(f"{name} takes integers, not {element}")
     value = _fit(name, "value", _element(unwrap(val), element), pointer)
-    mask = unwrap(mask)
+    mask = _condition(unwrap(mask))
     chosen = None if mask is None else _fit(name, "mask", truth(mask), pointer).value
     assert pointer.base is not None
     order, where_ = _ordering(sem, scope)

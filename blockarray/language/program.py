@@ -6,15 +6,12 @@ import builtins
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from .elementwise import static_int
-from .emit import bare, bound, builder, common_shape, constant, learn, least, whole
+from .emit import bound, builder, common_shape, constant, learn, least
 from .emit import cast as cast_value
 from .errors import CompilationError
-from .shapes import reshape
-from .types import bfloat16, dtype, float16, float32, float64, int1, int32, unwrap
-from .values import Tensor, broadcast_to, convert, element_type, member, tensor, truth
+from .types import int1, int32, unwrap
+from .values import Tensor, broadcast_to, convert, member, tensor, truth
 
 
 # -- the grid ---------------------------------------------------------------------------------------------------------
@@ -36,109 +33,6 @@ def program_id(axis: Any) -> Tensor:
 def num_programs(axis: Any) -> Tensor:
     """The number of programs along an axis of the grid."""
     return Tensor(cast_value(builder().grid[_axis(axis)], "i32"), int32)
-
-
-# -- products ---------------------------------------------------------------------------------------------------------
-def _product_type(a: dtype, b: dtype, out: dtype) -> dtype:
-    """The type that products are added up in."""
-    if a.is_int():
-        if a.int_bitwidth != 8:
-            raise CompilationError(f"dot takes integers of 8 bits only, not {a}")
-        return int32
-    if a == float64:
-        return float64
-    if out == bfloat16:
-        raise CompilationError("dot gives float32 or float16; cast its result to bfloat16")
-    return float16 if out == float16 and a == float16 else float32
-
-
-def dot(
-    input: Any, other: Any, acc: Any = None, input_precision: Any = None, allow_tf32: Any = None,
-    max_num_imprecise_acc: Any = None, out_dtype: Any = float32,
-) -> Tensor:  # fmt: skip
-    """The product of matrices, or of as many matrices as the dims before the last two say.
-
-    Parameters
-    ----------
-    input, other : tensor
-        Of shapes (M, K) and (K, N), and as many dims before these.
-    acc : tensor, optional
-        What the product is added to.
-    input_precision : str, optional
-        How float32 is multiplied: "tf32" (by default), "tf32x3" or "ieee".
-    max_num_imprecise_acc : int, optional
-        How many products of 8-bit floats may be added up with less precision than float32's.
-    out_dtype : dtype
-        The result's, without acc.
-    """
-    a, b = tensor(input), tensor(other)
-    if len(a.shape) != len(b.shape) or len(a.shape) < 2:
-        raise CompilationError(f"dot takes two blocks of two (or more) dims, not {a.type} and {b.type}")
-    if len(a.shape) > 3:
-        batch = a.shape[:-2]
-        if b.shape[:-2] != batch:
-            raise CompilationError(f"dot's operands have {list(batch)} and {list(b.shape[:-2])} matrices")
-        count = int(np.prod(batch))
-        first, second = (reshape(x, (count, *x.shape[-2:])) for x in (a, b))
-        sums = None if unwrap(acc) is None else reshape(acc, (count, *acc.shape[-2:]))
-        found = dot(first, second, sums, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype)
-        return reshape(found, (*batch, *found.shape[-2:]))
-    if a.dtype.is_ptr() or b.dtype.is_ptr():
-        raise CompilationError(f"dot does not take pointers: {a.type} and {b.type}")
-    narrow = (a.dtype.is_fp8() and b.dtype.is_fp8()) or {a.dtype.name, b.dtype.name} <= {"int8", "uint8"}
-    if a.dtype != b.dtype and not narrow:
-        raise CompilationError(f"dot takes blocks of one type, not {a.dtype} and {b.dtype}")
-    k, (k2, n) = a.shape[-1], b.shape[-2:]
-    if k != k2 or a.shape[:-2] != b.shape[:-2]:
-        raise CompilationError(f"the shapes of dot's operands do not match: {list(a.shape)} and {list(b.shape)}")
-    least = 32 if a.dtype.primitive_bitwidth == 8 else 16
-    if k < least:
-        raise CompilationError(
-            f"dot of {a.dtype} needs K >= {least}, but the shapes are {list(a.shape)} and {list(b.shape)}"
-        )
-    wanted = element_type(out_dtype)
-    type = _product_type(a.dtype, b.dtype, wanted)
-    shape = (*a.shape[:-1], n)
-    start = None
-    if unwrap(acc) is not None:
-        sums = tensor(acc)
-        if sums.shape != shape:
-            raise CompilationError(f"dot's acc has shape {list(sums.shape)}, and the product {list(shape)}")
-        if sums.dtype == float16 and a.dtype == float16:
-            type = float16
-        if sums.dtype != type:
-            raise CompilationError(f"dot's acc is {sums.dtype}, and the product {type}")
-        start, wanted = whole(sums.value, shape), type
-    imprecise = unwrap(max_num_imprecise_acc)
-    if imprecise is not None and not (a.dtype.is_fp8() and b.dtype.is_fp8()):
-        imprecise = None
-    if imprecise is not None and imprecise > k:
-        raise CompilationError(f"max_num_imprecise_acc is {imprecise}, more than K ({k})")
-    precision = _precision(input_precision, allow_tf32) if a.dtype == float32 else None
-    value = builder().dot(
-        whole(a.value, a.shape), whole(b.value, b.shape), start, type.ir, precision, max_num_imprecise=imprecise
-    )
-    result = Tensor(bare(value), type, shape)
-    return convert(result, wanted) if wanted.is_floating() and type.is_floating() else result
-
-
-def _precision(input_precision: Any, allow_tf32: Any) -> str:
-    chosen, allowed = unwrap(input_precision), unwrap(allow_tf32)
-    if chosen is not None and allowed is not None:
-        raise CompilationError("dot takes input_precision or allow_tf32, not both")
-    if chosen is None:
-        return "tf32" if allowed is None or allowed else "ieee"
-    chosen = str(chosen).lower()
-    if chosen in ("bf16x3", "bf16x6"):
-        return "tf32x3"  # which is more precise
-    if chosen not in ("tf32", "tf32x3", "ieee"):
-        raise CompilationError(f"input_precision is 'tf32', 'tf32x3' or 'ieee', not {chosen!r}")
-    return chosen
-
-
-def dot_scaled(*args: Any, **kwargs: Any) -> Tensor:
-    """Products of blocks with scales; not supported."""
-    raise CompilationError("dot_scaled is not supported: scale the operands, and use dot")
 
 
 # -- ranges -----------------------------------------------------------------------------------------------------------

@@ -322,6 +322,44 @@ def test_dot_of_many_dims():
     np.testing.assert_array_equal(c, a @ a + a)
 
 
+def scaled(a_ptr, as_ptr, b_ptr, bs_ptr, c_ptr, K: tl.constexpr, A: tl.constexpr, B: tl.constexpr):
+    m, n = tl.arange(0, 16), tl.arange(0, 16)
+    ka: tl.constexpr = K // 2 if A == "e2m1" else K
+    kb: tl.constexpr = K // 2 if B == "e2m1" else K
+    a = tl.load(a_ptr + m[:, None] * ka + tl.arange(0, ka)[None, :])
+    b = tl.load(b_ptr + tl.arange(0, kb)[:, None] * 16 + n[None, :])
+    scales = m[:, None] * (K // 32) + tl.arange(0, K // 32)[None, :]
+    c = tl.dot_scaled(a, tl.load(as_ptr + scales), A, b, None if bs_ptr is None else tl.load(bs_ptr + scales), B)
+    tl.store(c_ptr + m[:, None] * 16 + n[None, :], c)
+
+
+@pytest.mark.parametrize(("a_format", "b_format"), [("e2m1", "e2m1"), ("e4m3", "e2m1"), ("e5m2", "bf16")])
+def test_dot_scaled(a_format, b_format):
+    rng = np.random.default_rng(0)
+    table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    table = np.concatenate([table, -table])
+
+    def operand(name, shape, along):
+        if name == "e2m1":
+            codes = rng.integers(0, 16, shape)
+            low, high = np.take(codes, range(0, 64, 2), along), np.take(codes, range(1, 64, 2), along)
+            return (low | high << 4).astype("u1"), table[codes]
+        if name == "bf16":
+            x = rng.integers(-3, 4, shape).astype(NUMPY["bf16"])
+            return x, x.astype("f8")
+        x = rng.integers(-3, 4, shape).astype(NUMPY[{"e4m3": "f8e4m3", "e5m2": "f8e5m2"}[name]])
+        return x.view("u1"), x.astype("f8")
+
+    (a, x), (b, y) = operand(a_format, (16, 64), 1), operand(b_format, (64, 16), 0)
+    s, t = (rng.integers(125, 130, (16, 2)).astype("u1") for _ in range(2))
+    c = np.zeros((16, 16), "f4")
+    plain = b_format == "bf16"
+    launch(scaled, a_ptr=a, as_ptr=s, b_ptr=b, bs_ptr=None if plain else t, c_ptr=c, K=64, A=a_format, B=b_format)
+    x = x * np.repeat(2.0 ** (s.astype(int) - 127), 32, 1)
+    y = y if plain else y * np.repeat(2.0 ** (t.astype(int) - 127), 32, 1).T
+    np.testing.assert_array_equal(c, x @ y)
+
+
 # -- messages ---------------------------------------------------------------------------------------------------------
 def asserting(x_ptr, n):
     i = tl.arange(0, 4)
