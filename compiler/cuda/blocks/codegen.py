@@ -503,8 +503,10 @@ class Codegen:
                 self.products.stage(op, block)
             else:
                 if op.regions:
-                    self.products.settle()
+                    self.products.before(op)
                 self.op(op)
+                if op.regions:
+                    self.products.after(op)
         self.products.end_block(block)
 
     def op(self, op: Op) -> None:

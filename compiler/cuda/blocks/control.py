@@ -71,7 +71,6 @@ def for_(code: Codegen, op: Op) -> None:
         t.label(done)
     for v, head_ in zip(op.results, heads, strict=True):
         code.define(v, head_)
-    code.products.after_loop(op)
 
 
 def while_(code: Codegen, op: Op) -> None:

@@ -88,8 +88,9 @@ class Specialised(Codegen, Pipelined):
             self.at_stages.append(place)
             place += -(-panel.nbytes // ALIGNMENT) * ALIGNMENT * depth
         self.barriers = place
-        self.kept = place + 2 * BARRIER * sum(self.depths)
-        self.kept = -(-self.kept // 16) * 16
+        #: Barriers of the groups' turns.
+        self.turns_at = place + 2 * BARRIER * sum(self.depths)
+        self.kept = -(-(self.turns_at + 2 * BARRIER) // 16) * 16
         self.rings: list[Ring] = []
         self.stream_axes = Axes(parts.whole)
         self.persistent = not any(op.name == "atomic" for op in self.kernel.walk())
@@ -164,6 +165,9 @@ class Specialised(Codegen, Pipelined):
                 for stage in range(depth):
                     self._make_barrier(full + stage * BARRIER, BRINGING)
                     self._make_barrier(empty + stage * BARRIER, self.groups)
+            if self.products.turns:
+                for group in range(2):
+                    self._make_barrier(self.turns_at + group * BARRIER, 1)
             self._act("fence.mbarrier_init.release.cluster;")
         self._act("griddepcontrol.launch_dependents;")
         self._act("griddepcontrol.wait;")
@@ -217,6 +221,10 @@ class Specialised(Codegen, Pipelined):
         self.owed = [t.cell("i1") for _ in self.rings]
         for cell in self.owed:
             t.set(cell, V("false", "i1"))
+        self.group = t.bin("lshr", self.tid, i32(7))
+        #: The first group need not wait at first.
+        self.turn = t.cell("i32")
+        t.set(self.turn, t.bin("xor", self.group, i32(1)))
         self.leads = t.cmp("eq", t.bin("and", self.tid, i32(GROUP - 1)), i32(0))
         with self.programs(self):
             self.block(self.kernel.body)
@@ -245,13 +253,33 @@ class Specialised(Codegen, Pipelined):
         else:
             super().exchange_end()
 
+    def _await(self, barrier: V, parity: V) -> None:
+        """Wait in a block of its own, which may be run again as often as one likes."""
+        label = self.t.new_label("await")
+        self.t.br(label)
+        self.t.label(label)
+        self._wait(barrier, parity)
+
+    # -- turns --------------------------------------------------------------------------------------------------------
+    def take_turn(self) -> None:
+        """Wait until the other group has begun its products, so that one multiplies while the other computes."""
+        t = self.t
+        parity = t.get(self.turn, "i32")
+        self._await(self._barrier(self.turns_at, self.group), parity)
+        t.set(self.turn, t.bin("xor", parity, i32(1)))
+
+    def end_turn(self) -> None:
+        t = self.t
+        with t.if_(self.leads):
+            self._arrive(self._barrier(self.turns_at, t.bin("xor", self.group, i32(1))))
+
     # -- stages -------------------------------------------------------------------------------------------------------
     def acquire(self, number: int) -> V:
         """Wait for the present tile of a stream; where it lies."""
         number = self.parts.rings[number]
         ring = self.rings[number]
         stage, parity = self._present(ring)
-        self._wait(self._barrier(ring.full, stage), parity)
+        self._await(self._barrier(ring.full, stage), parity)
         # What threads wrote is to be seen by the tensor cores.
         self._act("fence.proxy.async.shared::cta;")
         self._advance(ring)
@@ -346,7 +374,7 @@ class Bringing(Codegen):
         ring = self.rings[number]
         stage, parity = owner._present(ring)
         # At first all stages are free.
-        owner._wait(owner._barrier(ring.empty, stage), t.bin("xor", parity, i32(1)))
+        owner._await(owner._barrier(ring.empty, stage), t.bin("xor", parity, i32(1)))
         to, full = owner.stage_at(number, stage), owner._barrier(ring.full, stage)
         pointer, offset = self.integer(op.operands[0]), self.integer(op.operands[1])
         strides = [self._wide(v) for v in op.operands[2:4]]

@@ -104,8 +104,14 @@ class Products:
         #: Stages whose last readers may be under way.
         self.used: list[Staged] = []
         self.stages: dict[Value, Staged] = {}
-        #: Products that only add to what a loop carries, by what it carries.
-        self.chains: dict[Value, Op] = {}
+        #: Products whose sums a loop carries to its next round, by what it carries; of those the ones that only add.
+        self.late: dict[Value, Op] = {}
+        self.chains: set[Op] = set()
+        #: Loops in which groups of warps take turns, with the product that a turn ends with.
+        self.turns: dict[Op, Op] = {}
+        #: Variables for words that late products read.
+        self.cells: dict[Op, list[V]] = {}
+        self.reading: list[V] = []
         #: Streams of which a loop's last round may still hold a stage.
         self.owing: dict[int, None] = {}
         #: Where operands that come from registers wait.
@@ -121,14 +127,20 @@ class Products:
             if loop.name != "for":
                 continue
             (body,) = loop.regions
+            late: list[Op] = []
             for arg, v in zip(body.args[1:], body.ops[-1].operands, strict=True):
                 op = v.op
-                if (
-                    op is not None and op.name == "dot" and op in body.ops and op.operands[2:] == (arg,)
-                    and uses.get(v) == uses.get(arg) == 1 and takes(op, self.code.warps, self.code.target)
-                    and is_staged(op.operands[0])
-                ):  # fmt: skip
-                    self.chains[arg] = op
+                if op is None or op.name != "dot" or op not in body.ops or uses.get(v) != 1:
+                    continue
+                if not takes(op, self.code.warps, self.code.target) or not is_staged(op.operands[1]):
+                    continue
+                self.late[arg] = op
+                late.append(op)
+                if op.operands[2:] == (arg,) and uses.get(arg) == 1 and is_staged(op.operands[0]):
+                    self.chains.add(op)
+            dots = [op for op in body.ops if op.name == "dot"]
+            if len(dots) == 2 and late == dots[1:] and not is_staged(dots[1].operands[0]):
+                self.turns[loop] = dots[0]
 
     # -- waiting ------------------------------------------------------------------------------------------------------
     def ready(self, value: Value) -> None:
@@ -143,13 +155,14 @@ class Products:
             return
         values = list(self.flight)
         held = [v for value in values for reg in code.tiles[value] for v in parts(reg)]
-        found = _asm(code, "wgmma.wait_group.sync.aligned 0;", [*held, *self.words], [])
+        words = [*self.words, *(code.t.op(f"load i32, {cell}", "i32") for cell in self.reading)]
+        found = _asm(code, "wgmma.wait_group.sync.aligned 0;", [*held, *words], [])
         for value in values:
             count = len(code.tiles[value])
             code.define(value, list(found[:count]))
             found = found[count:]
         self.flight.clear()
-        self.words = []
+        self.words, self.reading = [], []
         for number in self.owing:
             self._specialised().give_back(number, always=False)
         self.owing.clear()
@@ -164,26 +177,55 @@ class Products:
         return self.code
 
     # -- loops --------------------------------------------------------------------------------------------------------
+    def before(self, op: Op) -> None:
+        """In front of a region."""
+        self.settle()
+        if op in self.turns and (special := self._takes_turns()) is not None:
+            special.take_turn()
+
+    def after(self, op: Op) -> None:
+        """Behind a region."""
+        if op.name == "for":
+            for v, arg in zip(op.results, op.regions[0].args[1:], strict=True):
+                if arg in self.late:
+                    self._carry(v, self.late[arg])
+        if op in self.turns and (special := self._takes_turns()) is not None:
+            special.end_turn()
+
+    def _takes_turns(self):
+        """The code, if its groups of warps take turns."""
+        from .specialised import Specialised
+
+        return self.code if isinstance(self.code, Specialised) and self.code.groups == 2 else None
+
     def begin_round(self, op: Op) -> None:
         """At the beginning of a loop's body: products of the round before may be under way."""
         for arg in op.regions[0].args[1:]:
-            if arg in self.chains:
-                self.flight[arg] = None
-                self.owing.update(dict.fromkeys(self._streams(self.chains[arg])))
+            if arg in self.late:
+                self._carry(arg, self.late[arg])
+
+    def _carry(self, value: Value, op: Op) -> None:
+        """Let a value be sums of a late product of a round before."""
+        self.flight[value] = None
+        self.owing.update(dict.fromkeys(self._streams(op)))
+        self.reading += self.cells.get(op, ()) or self._cells(op)
+
+    def _cells(self, op: Op) -> list[V]:
+        """Variables for the words of a late product whose first operand is in registers."""
+        if is_staged(op.operands[0]):
+            return []
+        count = first_of(op.operands[0], self.code.layout_of(op.result)).registers
+        count = count * dtypes.SIZE[op.operands[0].type.dtype] // 4
+        self.cells[op] = [self._specialised().t.cell("i32") for _ in range(count)]
+        return self.cells[op]
 
     def end_round(self, op: Op) -> None:
         """At the end of the body."""
-        sums = {self.chains[arg].result for arg in op.regions[0].args[1:] if arg in self.chains}
-        if self.used or not self.flight.keys() <= sums:
+        sums = {self.late[arg].result for arg in op.regions[0].args[1:] if arg in self.late}
+        if self.used or self.words or not self.flight.keys() <= sums:
             self.settle()
         self.flight.clear()
-        self.words = []
-
-    def after_loop(self, op: Op) -> None:
-        for v, arg in zip(op.results, op.regions[0].args[1:], strict=True):
-            if arg in self.chains:
-                self.flight[v] = None
-                self.owing.update(dict.fromkeys(self._streams(self.chains[arg])))
+        self.reading = []
 
     def _streams(self, op: Op) -> list[int]:
         found = [_source(v)[0] for v in op.operands[:2]]
@@ -216,7 +258,10 @@ class Products:
     def emit(self, op: Op) -> None:
         code = self.code
         sums = code.layout_of(op.result)
-        chain = op in self.chains.values()
+        chain, late = op in self.chains, op in self.late.values()
+        turn = next((self._takes_turns() for first in self.turns.values() if first is op), None)
+        if late and not chain and self.owing:
+            self.settle()
         first, second = op.operands[:2]
         words: list[list[V]] = []
         a = self._staged_factor(first, 1)
@@ -230,7 +275,13 @@ class Products:
                 self.settle()
             start = code.tile(acc, sums) if acc not in self.flight else code.tiles[acc]
             self.flight.pop(acc, None)
+        if any(op is self.late.get(arg) for loop in self.turns for arg in loop.regions[0].args[1:]):
+            special = self._takes_turns()
+            if special is not None:
+                special.take_turn()
         found = self._begin(op, sums, a, words, b, start)
+        if turn is not None:
+            turn.end_turn()
         code.define(op.result, found)
         self.flight[op.result] = None
         stages = [f.stage for f in (a, b) if f is not None and f.stage is not None]
@@ -243,7 +294,17 @@ class Products:
                 special.owe(stage.number)
                 self.owing[stage.number] = None
             return
-        self.words += [w for step in words for w in step]
+        flat = [w for step in words for w in step]
+        if late and b.stage is not None:
+            special = self._specialised()
+            for cell, word in zip(self.cells.get(op, ()), flat, strict=True):
+                special.t.set(cell, word)
+            self.reading += self.cells.get(op, ())
+            for stage in last:
+                special.owe(stage.number)
+                self.owing[stage.number] = None
+            return
+        self.words += flat
         self.used += last
         if b.stage is None:
             # Its place is written again before long.
