@@ -87,7 +87,7 @@ def _gpu_products(space: Space, names: Mapping[str, Axis], blocks: Choice, proce
         sides = [*schedule.GPU_TRIPLES]
     elif tensor:
         narrow = [*schedule.GPU_NARROW_PRODUCT] if boxes and space.cluster > 1 else []
-        sides = [*dict.fromkeys([*schedule.GPU_WIDE_PRODUCT, *narrow, *(side[::-1] for side in narrow), *squares])]
+        sides = [*dict.fromkeys([*schedule.wide_tiles(product), *narrow, *(side[::-1] for side in narrow), *squares])]
     else:
         sides = [*schedule.GPU_TILES.get(dtypes.name(dtype), squares)]
     (m, n), (_, k, _) = (names[d].size for d in blocks), space.contraction or (None, None, None)

@@ -343,7 +343,7 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
             return {m: tile[0], k: None, n: tile[1]}
         if not narrow and few.size <= GPU_STREAMED and space.computed(many):
             return {a: None if a is k else GPU_STREAMED if a is many else max(16, bucket(few.size)) for a in (m, k, n)}
-        tiles = [t for t in GPU_WIDE_PRODUCT if t[1] <= GPU_PROMOTED or not narrow or product.dtype.kind != "f"]
+        tiles = wide_tiles(product)
         boxes = not narrow and space.cluster > 1 and in_boxes(space)
         _, tile, parts = product_cost(tiles, sizes, depth, batches, processors, space.cluster if boxes else 1)
         if boxes or batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True)) >= processors // 4:
@@ -398,6 +398,16 @@ def _is_dequantised(space: Space, k: Axis, many: Axis) -> bool:
 
 def _operands(space: Space) -> list[tuple[Expr, At]]:
     """The operands of a product, and the indices that it reads them at."""
+
+
+def wide_tiles(product: Expr) -> list[tuple[int, int]]:
+    """Tiles of a product in tensor cores; registers hold the sums of floats of 8 bits thrice."""
+    promoted = dtypes.name(product.inputs[0].dtype) in dtypes.FLOAT8
+    return [t for t in GPU_WIDE_PRODUCT if t[1] <= GPU_PROMOTED or not promoted]
+
+
+def in_boxes(space: Space) -> bool:
+    """Whether a product's operands lie in memory such that boxes of them can be copied: see cuda/tensor_maps.py."""
     group, product = space.group, space.group.product
     assert product is not None
     at = group.output_index[product] if product in group.output_index else group.uses[product][0]

@@ -16,6 +16,7 @@ from .. import ir
 from .codegen import Code
 from .dequantised import Dequantised, DequantisedParts
 from .hopper import Hopper
+from .hopper64 import Hopper64
 from .mma import Mma
 from .mma64 import Mma64
 from .parts import Parts
@@ -31,6 +32,9 @@ from .wgmma import Wgmma
 
 def generate(kernel: ir.Kernel, target: Target) -> Code:
     """The module of a matrix product."""
-    order = (Triples, Tf32, Parts, Shares, Promoted, Hopper, Dequantised, DequantisedParts, Streamed, Wgmma, Mma, Mma64)
+    order = (
+        Triples, Tf32, Parts, Shares, Promoted, Hopper, Dequantised, DequantisedParts, Streamed, Wgmma, Mma, Hopper64,
+        Mma64,
+    )  # fmt: skip
     schedule = next((s for s in order if s.suits(kernel, target)), Simt)
     return schedule(kernel, target).generate()

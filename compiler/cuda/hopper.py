@@ -23,13 +23,13 @@ from .pipeline import BARRIER, Ring, Specialised
 from .simt import Sums
 from .target import Target
 from .tensor_maps import TensorMap
-from .wgmma import BOX, ROW, ROWS, Wgmma
+from .wgmma import ROW, ROWS, Wgmma
 
 #: Threads that load, of which one does, and that multiply.
 LOADING, MULTIPLYING = 128, 256
 #: Registers of a thread of either.
 FEW, MANY = 40, 232
-#: Elements of a box's side.
+#: Columns of a tile, at least, that warps store together.
 SIDE = 64
 #: Bytes of all barriers of a kind.
 BARRIERS = 128
@@ -53,6 +53,8 @@ class Hopper(Specialised, Wgmma):
     beside = 0
     #: Boxes of a warp for finished tiles at most.
     boxes = 4
+    #: Groups of threads that release stages, each by one of them.
+    readers = MULTIPLYING // 128
 
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
@@ -67,8 +69,11 @@ class Hopper(Specialised, Wgmma):
         self.threads = LOADING + MULTIPLYING
         self.maps: dict[str, TensorMap | None] = {"a": self._map(self.a), "b": self._map(self.b)}
         self._place_panels()
-        self.epilogue = Epilogue(self) if self.cluster == 1 and self.columns >= SIDE else Direct(self)
+        self.epilogue = self._epilogue()
         self._layout()
+
+    def _epilogue(self) -> Epilogue | Direct:
+        return Epilogue(self) if self.cluster == 1 and self.columns >= SIDE else Direct(self)
 
     def _sides(self) -> tuple[list[str], tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]]:
         """The dims m, k and n, and the operands; of a product of few rows, those of its transpose.
@@ -102,13 +107,17 @@ class Hopper(Specialised, Wgmma):
     def _place_panels(self) -> None:
         """Tell where panels lie in a stage."""
         self.a.offsets, self.b.offsets = (0,), (ROWS * ROW,)
-        self.panels = sum(nbytes(side) for side in (self.a, self.b))
+        self.panels = sum(self._nbytes(side) for side in (self.a, self.b))
+
+    def _nbytes(self, side: Side) -> int:
+        """Bytes of a side's panel: rows along k, or boxes of `depth` rows and columns."""
+        return side.extent * ROW if side.deep else -(-side.extent // self.depth) * self.depth * ROW
 
     def _map(self, side: Side) -> TensorMap | None:
         op = side.values[0].op
         if op is None or not self._plain(side):
             return None
-        return tensor_maps.find(self.kernel, self.facts, op, (ROW // self.size, side.extent if side.deep else SIDE))
+        return tensor_maps.find(self.kernel, self.facts, op, (self.depth, side.extent if side.deep else self.depth))
 
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Generated:
@@ -157,9 +166,10 @@ class Hopper(Specialised, Wgmma):
         return self._special("ctaid.x"), self._special("nctaid.x")
 
     def _make_barriers(self) -> None:
-        for k in range(self.stages):
-            for start, count in ((self.full, 1), (self.empty, MULTIPLYING // 128)):
-                self._make_barrier(start + k * BARRIER, count)
+        for beyond in self._bunches():
+            for k in range(self.stages):
+                for start, count in ((self.full, 1), (self.empty, self.readers)):
+                    self._make_barrier(start + beyond + k * BARRIER, count)
         for start in range(self.brought, self.ahead_ + BARRIER, BARRIER):
             self._make_barrier(start, 1)
 
@@ -180,25 +190,28 @@ class Hopper(Specialised, Wgmma):
             self._locate(tile)
             with t.for_(self.steps) as number:
                 stage, parity = self._present(ring)
-                self._wait(self._barrier(self.empty, stage), t.bin("xor", parity, i32(1)))
-                full = self._barrier(self.full, stage)
-                self._expect(full, self.panels)
                 panel = t.bin("add", self.base, t.bin("mul", stage, i32(self.panels)))
                 k = t.bin("shl", t.bin("add", number, self.skipped), i32(self.depth.bit_length() - 1))
-                maps = iter(self.maps.values())
-                for side in (self.a, self.b):
-                    for offset in side.offsets:
-                        map_ = next(maps)
-                        assert map_ is not None
+                for beyond, bunch in self._bunches().items():
+                    self._wait(self._barrier(self.empty + beyond, stage), t.bin("xor", parity, i32(1)))
+                    full = self._barrier(self.full + beyond, stage)
+                    self._expect(full, sum(self._nbytes(side) for side, _, _ in bunch))
+                    for side, map_, offset in bunch:
                         self._fetch_panel(side, map_, t.bin("add", panel, i32(offset)), k, full)
                 self._advance(ring)
+
+    def _bunches(self) -> dict[int, list[tuple[Side, TensorMap, int]]]:
+        """The panels of a stage that have barriers of their own, by how far these are beyond the first ones."""
+        places = [(side, offset) for side in (self.a, self.b) for offset in side.offsets]
+        maps = [m for m in self.maps.values() if m is not None]
+        return {0: [(side, map_, offset) for (side, offset), map_ in zip(places, maps, strict=True)]}
 
     def _fetch_panel(self, side: Side, map_: TensorMap, panel: V, k: V, full: V) -> None:
         t = self.t
         start = t.cast("trunc", self.starts[side.dim], "i32")
-        for part in range(1 if side.deep else -(-side.extent // SIDE)):
-            inner, outer = (k, start) if side.deep else (t.bin("add", start, i32(part * SIDE)), k)
-            to = t.bin("add", panel, i32(part * BOX))
+        for part in range(1 if side.deep else -(-side.extent // self.depth)):
+            inner, outer = (k, start) if side.deep else (t.bin("add", start, i32(part * self.depth)), k)
+            to = t.bin("add", panel, i32(part * self.depth * ROW))
             place = map_.place(inner, outer, self.programs)
             self._bring(self.names[map_], to, place, full)
 
@@ -208,7 +221,7 @@ class Hopper(Specialised, Wgmma):
         self._start(self.programs)
 
     # -- the warps that multiply --------------------------------------------------------------------------------------
-    def _compute(self) -> None:
+    def _threads(self) -> None:
         t = self.t
         self.own = t.bin("and", self.tid, i32(127))
         self.lead = t.cmp("eq", self.own, i32(0))
@@ -219,6 +232,9 @@ class Hopper(Specialised, Wgmma):
         rows = t.bin("add", t.bin("shl", self.group, i32(6)), self.warp_row)
         self.down = t.bin("add", rows, t.bin("lshr", self.lane, i32(2)))
         self.across = t.bin("shl", t.bin("and", self.lane, i32(3)), i32(1))
+
+    def _compute(self) -> None:
+        self._threads()
         self.epilogue.begin(self.staging, self.brought)
         ring = self._ring()
         self._take_turns()
@@ -291,8 +307,3 @@ class Hopper(Specialised, Wgmma):
 
     def _release(self, stage: V) -> None:
         self._arrive(self._barrier(self.empty, stage))
-
-
-def nbytes(side: Side) -> int:
-    """Bytes of a side's panel."""
-    return side.extent * ROW if side.deep else -(-side.extent // SIDE) * BOX

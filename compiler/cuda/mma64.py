@@ -6,20 +6,20 @@ and of k in such an order of registers that no neighbours in memory are neighbou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from .. import dtypes, ir
+from .. import ir
 from ..llvm.text import V
 from . import memory
+from .dmma import DEPTH, Doubles, Fragment
 from .memory import i32
 from .panels import Side
 from .pipeline import Pipelined
 from .simt import BARRIER, Sums, Tiles
 from .target import Target
-from .warps import Warps
 
-#: Elements of k in a step, and of those whose fragments are held at once.
-STEP, DEPTH = 16, 8
+#: Elements of k in a step.
+STEP = 16
 #: (least rows and columns of a tile, rows and columns of a warp), best first.
 _TILES: dict[str, Tiles] = {
     "f64": (
@@ -33,11 +33,9 @@ _TILES: dict[str, Tiles] = {
 }
 #: Bytes between rows of a panel: with them, four rows' elements of four columns lie in different banks.
 PADDING = 32
-#: A thread's elements of k, in parts.
-Fragment = list[list[V]]
 
 
-class Mma64(Pipelined, Warps):
+class Mma64(Pipelined, Doubles):
     """Generates the code of one kernel."""
 
     @staticmethod
@@ -49,8 +47,8 @@ class Mma64(Pipelined, Warps):
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         super().__init__(kernel, target)
-        #: Rows and elements of k of an instruction; it has 8 columns.
-        self.shape = (16, DEPTH) if target.sm >= 90 else (8, 4)
+        if target.sm < 90:
+            self.shape = (8, 4)
         self.eager = self.ahead
         self.loose = target.sm >= 90
 
@@ -200,49 +198,3 @@ class Mma64(Pipelined, Warps):
             offset = (line * pitch + k if side.deep else k * pitch + line) * plane.size
             found.append([self.t.load(memory.at(self.t, base, offset), "double", 8) for base in bases])
         return found
-
-    def _add_rows(self, values: list[list[list[V]]], first: int, a: list[Fragment], b: list[Fragment]) -> Iterator[int]:
-        """Add products of sixteen rows; gives the numbers of fragments of b that have been used."""
-        rows = [[[x[n] for x in half] for half in a] for n in range(len(a[0][0]))]
-        #: Parts of a, of b and of the sums.
-        passes = [(rows[0], 0, 0)]
-        if self.dtype in dtypes.COMPLEX:
-            negated = [[self.t.fneg(x) for x in half] for half in rows[1]]
-            passes = [(rows[0], 0, 0), (rows[0], 1, 1), (rows[1], 0, 1), (negated, 1, 0)]
-        for n, (own, part, total) in enumerate(passes):
-            for j, columns in enumerate(b):
-                places = [(first + half, 2 * j + c) for half in range(2) for c in range(2)]
-                new = self._product(own, [x[part] for x in columns], [values[r][c][total] for r, c in places])
-                for (r, c), x in zip(places, new, strict=True):
-                    values[r][c][total] = x
-                if n == len(passes) - 1:
-                    yield j
-
-    def _product(self, a: list[list[V]], b: list[V], sums: list[V]) -> list[V]:
-        """Of sixteen rows and eight columns, in as many instructions as that takes."""
-        rows, depth = self.shape
-        sums = list(sums)
-        for k in range(0, DEPTH // 4, depth // 4):
-            for half in range(0, 2, rows // 8):
-                halves = range(half, half + rows // 8)
-                steps = range(k, k + depth // 4)
-                own = slice(2 * half, 2 * half + rows // 4)
-                sums[own] = self._instruction(
-                    [a[h][i] for i in steps for h in halves], [b[i] for i in steps], sums[own]
-                )
-        return sums
-
-    def _instruction(self, a: list[V], b: list[V], sums: list[V]) -> list[V]:
-        t, (rows, depth) = self.t, self.shape
-        counts = (len(sums), len(a), len(b), len(sums))
-        names = [f"${k}" for k in range(sum(counts))]
-        operands = []
-        for count in counts:
-            operands.append("{" + ", ".join(names[:count]) + "}")
-            del names[:count]
-        text = f"mma.sync.aligned.m{rows}n8k{depth}.row.col.f64.f64.f64.f64 {', '.join(operands)};"
-        ty = "{" + ", ".join(["double"] * len(sums)) + "}"
-        args = ", ".join(map(str, [*a, *b, *sums]))
-        constraints = ",".join(["=d"] * len(sums) + ["d"] * (len(a) + len(b) + len(sums)))
-        found = t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({args}) convergent nounwind', ty)
-        return [t.op(f"extractvalue {found}, {k}", "double") for k in range(len(sums))]

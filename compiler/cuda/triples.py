@@ -18,12 +18,13 @@ from typing import NamedTuple
 from .. import ir
 from ..llvm.text import V
 from . import memory, tensor_maps
-from .hopper import SIDE, Hopper, nbytes
+from .hopper import Hopper
 from .memory import SHARED, i32, i64
 from .panels import Side
 from .pipeline import Ring
 from .simt import Simt, Sums
 from .target import Target
+from .tensor_maps import TensorMap
 from .wgmma import ROWS
 
 #: Products of parts that are of one size, smallest first.
@@ -33,6 +34,8 @@ SCALE, RAISED = 2.0**-8, 2.0**16
 COUNT = 3
 #: Groups of products that may be under way: more than there are.
 BEGUN = 7
+#: Bytes between the barriers of the panels that are needed to a step's end and of the smallest parts, which are not.
+EARLY = 64
 
 
 class Triples(Hopper):
@@ -53,7 +56,7 @@ class Triples(Hopper):
         super().__init__(kernel, target)
         self.maps = {}
         for name, side in (("a", self.a), ("b", self.b)):
-            box = (SIDE, side.extent if side.deep else SIDE)
+            box = (self.depth, side.extent if side.deep else self.depth)
             for k, op in enumerate(_parts(side)):
                 self.maps[f"{name}{k}"] = tensor_maps.find(kernel, self.facts, op, box)
 
@@ -64,10 +67,15 @@ class Triples(Hopper):
         side.deep = self.facts.width(_parts(side)[0], self.k) > 0
 
     def _place_panels(self) -> None:
-        sizes = [nbytes(side) for side in (self.a, self.b)]
+        sizes = [self._nbytes(side) for side in (self.a, self.b)]
         self.a.offsets = tuple(k * sizes[0] for k in range(COUNT))
         self.b.offsets = tuple(COUNT * sizes[0] + k * sizes[1] for k in range(COUNT))
         self.panels = COUNT * sum(sizes)
+
+    def _bunches(self) -> dict[int, list[tuple[Side, TensorMap, int]]]:
+        (panels,) = super()._bunches().values()
+        early = panels[COUNT - 1 :: COUNT]
+        return {EARLY: early, 0: [p for p in panels if p not in early]}
 
     def _take_steps(self, sums: Sums, ring: Ring) -> None:
         t = self.t
@@ -77,10 +85,14 @@ class Triples(Hopper):
         pairs = [[(self.a.offsets[i], self.b.offsets[j]) for i, j in group] for group in PRODUCTS]
         with t.for_(self.steps) as number:
             stage, here = self._arrived(ring)
+            _, parity = self._present(ring)
+            self._wait(self._barrier(self.full + EARLY, stage), parity)
             self.epilogue.bring(t.cmp("eq", number, i32(0)))
             self._add_products(small, here, pairs[0], waiting=BEGUN, fresh=True)
             self._add_products(large, here, pairs[2], waiting=BEGUN, fresh=True)
             self._asm(both, "wgmma.wait_group.sync.aligned 0;", [])
+            with t.if_(self.lead):
+                self._arrive(self._barrier(self.empty + EARLY, stage))
             for cell in _cells(small):
                 t.set(cell, t.bin("fmul", t.get(cell, "float"), scale))
             self._add_products(small, here, pairs[1], waiting=BEGUN)

@@ -92,14 +92,15 @@ class Wgmma(Mma):
         self._add_products(sums, here, [(self.a.offsets[0], self.b.offsets[0])], waiting=1)
 
     def _add_products(
-        self, sums: Sums, here: V, panels: Sequence[tuple[int, int]], waiting: int, fresh: bool = False,
-        left: V | None = None,
+        self, sums: Sums, here: V, panels: Sequence[tuple[int, int]], waiting: int | None = None, fresh: bool = False,
+        left: V | None = None, own: int | None = None,
     ) -> None:  # fmt: skip
         """Add products of pairs of panels, which lie at offsets from `here`; `fresh`: the sums begin with them.
 
         Those of rows may lie at offsets from `left` instead.
 
-        Of all that was begun, this waits until no more than the `waiting` last ones are under way.
+        Of all that was begun, this waits until no more than the `waiting` last ones are under way, if that is given.
+        With `own` new sums begin in registers that only the assembler knows, from that one on.
         """
         t = self.t
         base = t.op(f"ptrtoint {here} to i64", "i64")
@@ -114,7 +115,7 @@ class Wgmma(Mma):
             address = t.bin("and", start, i64(0x3FFFF))
             leading = 1 if side.deep else BOX >> 4
             operands.append(t.bin("or", t.bin("lshr", address, i64(4)), i64(_SWIZZLE | leading << 16)))
-        registers = ", ".join(f"${k}" for k in range(count))
+        registers = ", ".join(f"${k}" if own is None else f"f{own + k}" for k in range(count))
         # Integers have no signs to change, and only elements of 16 bits can be transposed.
         signs = "" if self.wide == "i32" else ", 1, 1"
         if self.size == 2:
@@ -127,13 +128,14 @@ class Wgmma(Mma):
                 lines.append(f"add.s64 {name}, ${2 * count + k}, {step};")
             lines.append(
                 f"wgmma.mma_async.sync.aligned.{kind} {{{registers}}}, {names[0]}, {names[1]}, "
-                f"{'q' if fresh and not number else 'p'}{signs};"
+                f"{'q' if (fresh or own is not None) and not number else 'p'}{signs};"
             )
+        waits = "" if waiting is None else f"wgmma.wait_group.sync.aligned {waiting};"
         declared = ", ".join(f"{letter}{number}" for number in range(len(parts)) for letter in "ab")
         text = (
             f"{{ .reg .pred p, q; .reg .b64 {declared}; setp.eq.u32 p, 0, 0; setp.ne.u32 q, 0, 0; "
             f"wgmma.fence.sync.aligned; {' '.join(lines)} "
-            f"wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned {waiting}; }}"
+            f"wgmma.commit_group.sync.aligned; {waits} }}"
         )
         self._asm(sums, text, operands)
 

@@ -15,7 +15,7 @@ NBYTES = 128
 #: The driver's name of each dtype, and bytes of an element.
 KINDS = {
     **dict.fromkeys(("i8", "u8", "f8e4m3", "f8e5m2"), ("UINT8", 1)), "f16": ("FLOAT16", 2), "bf16": ("BFLOAT16", 2),
-    "i32": ("INT32", 4), "u32": ("UINT32", 4), "f32": ("FLOAT32", 4),
+    "i32": ("INT32", 4), "u32": ("UINT32", 4), "f32": ("FLOAT32", 4), "f64": ("FLOAT64", 8),
 }  # fmt: skip
 
 

@@ -89,6 +89,13 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
         groups = mask.reshape(-1, count) if e.block % count == 0 else mask.reshape(-1, e.block)[:, :count]
         assert (groups.all(1) | ~groups.any(1)).all(), "a barrier that not all threads reach"
         e.epoch[np.unique(blocks) // e.cluster] += 1
+    elif text.startswith("barrier.cta"):
+        groups = mask.reshape(-1, 128)
+        assert (groups.all(1) | ~groups.any(1)).all(), "a turn that not all threads of a group take"
+        step = 1 if "arrive" in text else -1
+        e.given.update({(block, int(operands[0][who])): step for who, block in zip(threads, blocks)})
+    elif text.startswith(".reg .f32 f<"):
+        e.own = e.own or [np.zeros(e.count, np.float32) for _ in range(int(re.findall(r"<(\d+)>", text)[0]))]
     elif text.startswith("griddepcontrol.wait"):
         e.ready |= mask
     elif "mbarrier.init" in text and "fence" not in text:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from math import erf, erfc, lgamma
@@ -193,6 +194,10 @@ class Emulator:
         self.epoch = np.zeros(count, np.int32)
         #: Barriers in shared memory, by block and address; threads that wait for one.
         self.barriers: dict[tuple[int, int], gpu_copies.Barrier] = {}
+        #: Of barriers at which groups take turns, how much oftener they were let than they waited.
+        self.given: Counter[tuple[int, int]] = Counter()
+        #: Registers that only the assembler knows.
+        self.own: list[np.ndarray] = []
         self.blocked = np.zeros(self.count, np.bool_)
         #: Copies to shared memory that threads have not waited for, each thread's with its group's number.
         self.copies: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
@@ -213,6 +218,7 @@ class Emulator:
     def run(self) -> None:
         with np.errstate(all="ignore"):
             self._run(np.full(self.count, True))
+        assert not any(self.given.values()), "a turn that nobody takes"
 
     def _run(self, mask: np.ndarray) -> None:
         """Run a function from its beginning, by some of the threads."""

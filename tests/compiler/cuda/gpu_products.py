@@ -267,7 +267,7 @@ CASES: dict[str, Callable[[], Case]] = {
         for d, m, n, k, broad in (
             ("i8", 256, 80, 288, 64),
             ("f8e5m2", 144, 176, 144, 128),
-            ("f8e4m3", 144, 144, 272, 256),
+            ("f8e4m3", 144, 144, 1168, 128),
             ("u8", 400, 272, 144, 256),
         )
     },
@@ -287,6 +287,20 @@ CASES: dict[str, Callable[[], Case]] = {
             ("bf16", "a", 45, 45, 77, 16, 3),
         )
     },
+    **{
+        f"product f64 {t or 'plain'} ahead {m} {broad}": lambda t=t, m=m, n=n, k=k, broad=broad, pad=pad: product(
+            "f64", m, n, k, 128, t, pad, broad=broad
+        )
+        for t, m, n, k, broad, pad in (
+            ("", 144, 272, 128, 128, 0),
+            ("b", 130, 74, 126, 64, 2),
+            ("a", 34, 144, 142, 128, 0),
+            ("ab", 142, 70, 96, 64, 4),
+            ("c", 128, 130, 16, 128, 0),
+        )
+    },
+    "product f64 ahead batched": lambda: product("f64", 48, 60, 32, 128, "b", batch=3),
+    "product f64 ahead k 0": lambda: product("f64", 128, 128, 0, 128),
     "product i8 ahead batched": lambda: product("i8", 144, 160, 96, 128, "b", batch=3),
     "product f8e4m3 ahead k 0": lambda: product("f8e4m3", 128, 128, 0, 128, "b"),
     "product bf16 ahead batched": lambda: product("bf16", 144, 160, 96, 128, batch=3),

@@ -85,25 +85,27 @@ def wgmma(e: Emulator, text: str, args: list[np.ndarray], mask: np.ndarray) -> l
     """Asynchronous products of four warps, which are done at once: panels in shared memory, by descriptors, or rows in
     registers."""
     if "mma_async" not in text:
-        return [a.copy() for a in args]
+        return _with_own(e, text, [a.copy() for a in args], mask)
     held = np.int32 if ".s32." in text or all(a.dtype == np.int32 for a in args) else np.float32
     sums = [a.copy() for a in args if a.dtype == held]
     # Operands are numbered after the results.
     results = re.findall(r"m64n\S+ \{.*?\$(\d+)\}", text)
     first = max(map(int, results), default=-1) + 1
     sums = sums or [np.zeros(e.count, np.float32) for _ in range(first)]
+    first = first or len(sums)
     groups = np.flatnonzero(mask.reshape(-1, 128).all(1))
     assert mask.reshape(-1, 128).any(1).sum() == len(groups), "a product by a part of its threads"
     thread = np.arange(128)
     row, column = thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
     addition = r"add\.s64 (\w+), \$(\d+), (\d+);"
-    product = r"\.m64n(\d+)k\d+\.\w+\.(\w+)\.(\w+) \{\$(\d+).*?\}, (\w+|\{.*?\}), (\w+), ([pq])(?:, 1, 1)?(.*?);"
+    product = r"\.m64n(\d+)k\d+\.\w+\.(\w+)\.(\w+) \{([$f]\d+).*?\}, (\w+|\{.*?\}), (\w+), ([pq])(?:, 1, 1)?(.*?);"
     added: dict[str, tuple[np.ndarray, int]] = {}
     for m in re.finditer(f"{addition}|{product}", text):
         if m[1]:
             added[m[1]] = args[int(m[2]) - first], int(m[3])
             continue
-        columns, kinds, start, trans = int(m[4]), (m[5], m[6]), int(m[7]), m[11].split(", ")
+        columns, kinds, start, trans = int(m[4]), (m[5], m[6]), int(m[7][1:]), m[11].split(", ")
+        totals = sums if m[7][0] == "$" else e.own
         for group in groups.tolist():
             own = slice(group * 128, group * 128 + 128)
             program = own.start // e.block
@@ -119,9 +121,16 @@ def wgmma(e: Emulator, text: str, args: list[np.ndarray], mask: np.ndarray) -> l
             else:
                 a = _panel(e, program, place[m[8]], 64, "1" in trans[-2:-1], kinds[0])
             found = a @ _panel(e, program, place[m[9]], columns, trans[-1] == "1", kinds[1]).T
-            for k, total in enumerate(sums[start : start + columns // 2]):
+            for k, total in enumerate(totals[start : start + columns // 2]):
                 new = found[row + k // 2 % 2 * 8, column + k // 4 * 8 + k % 2]
                 total[own] = total[own] + new if m[10] == "p" else new
+    return _with_own(e, text, sums, mask)
+
+
+def _with_own(e: Emulator, text: str, sums: list[np.ndarray], mask: np.ndarray) -> list[np.ndarray]:
+    """Sums to which registers are added that only the assembler knows."""
+    for total, number in re.findall(r"add\.f32 \$(\d+), \$\1, f(\d+);", text):
+        sums[int(total)][mask] += e.own[int(number)][mask]
     return sums
 
 

@@ -48,6 +48,8 @@ def test_values(name):
         ("product bf16 strided", "mma.sync.aligned.m16n8k16"),
         ("product f16", "mma.sync.aligned.m16n8k16"),
         ("product f64", "m16n8k8.row.col.f64"),
+        ("product f64 plain ahead 144 128", "cp.async.bulk.tensor"),
+        ("product f64 b ahead 130 64", "cp.async.bulk.tensor"),
         ("product c128", "m16n8k8.row.col.f64"),
         ("product f32", "cp.async.ca"),
         ("product i8 b 64", "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"),
