@@ -385,6 +385,12 @@ def _is_wide(product: Expr) -> bool:
     return name in ("f16", "bf16") or dtypes.ACCUMULATED.get(name) == dtypes.name(product.dtype)
 
 
+def wide_tiles(product: Expr) -> list[tuple[int, int]]:
+    """Tiles of a product in tensor cores; registers hold the sums of floats of 8 bits thrice."""
+    promoted = dtypes.name(product.inputs[0].dtype) in dtypes.FLOAT8
+    return [t for t in GPU_WIDE_PRODUCT if t[1] <= GPU_PROMOTED or not promoted]
+
+
 def _is_dequantised(space: Space, k: Axis, many: Axis) -> bool:
     """Whether a product's operand along an axis is computed from one array of 8 bits: see cuda/dequantised.py."""
     plain = [space.forms.get(("load", *key)) for key in _operands(space)]
@@ -398,16 +404,6 @@ def _is_dequantised(space: Space, k: Axis, many: Axis) -> bool:
 
 def _operands(space: Space) -> list[tuple[Expr, At]]:
     """The operands of a product, and the indices that it reads them at."""
-
-
-def wide_tiles(product: Expr) -> list[tuple[int, int]]:
-    """Tiles of a product in tensor cores; registers hold the sums of floats of 8 bits thrice."""
-    promoted = dtypes.name(product.inputs[0].dtype) in dtypes.FLOAT8
-    return [t for t in GPU_WIDE_PRODUCT if t[1] <= GPU_PROMOTED or not promoted]
-
-
-def in_boxes(space: Space) -> bool:
-    """Whether a product's operands lie in memory such that boxes of them can be copied: see cuda/tensor_maps.py."""
     group, product = space.group, space.group.product
     assert product is not None
     at = group.output_index[product] if product in group.output_index else group.uses[product][0]

@@ -63,10 +63,8 @@ class Dequantised(Hopper):
         box = (STEP, ROWS) if side.deep else (ROWS, STEP)
         return tensor_maps.find(self.kernel, self.facts, self.load, box)
 
-    def _place_panels(self) -> None:
-        super()._place_panels()
-        saved = self.b.offsets[0] - RAW
-        self.b.offsets, self.panels = (RAW,), self.panels - saved
+    def _nbytes(self, side: Side) -> int:
+        return RAW if side is self.a else super()._nbytes(side)
 
     def _layout(self) -> None:
         super()._layout()

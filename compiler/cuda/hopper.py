@@ -106,7 +106,7 @@ class Hopper(Specialised, Wgmma):
 
     def _place_panels(self) -> None:
         """Tell where panels lie in a stage."""
-        self.a.offsets, self.b.offsets = (0,), (ROWS * ROW,)
+        self.a.offsets, self.b.offsets = (0,), (self._nbytes(self.a),)
         self.panels = sum(self._nbytes(side) for side in (self.a, self.b))
 
     def _nbytes(self, side: Side) -> int:
