@@ -8,6 +8,7 @@ their own.
 
 from __future__ import annotations
 
+import operator
 import re
 import struct
 from collections import Counter
@@ -24,7 +25,7 @@ from blockarray.compiler.cuda.codegen import Code
 from blockarray.compiler.ir import Kernel
 from tests.compiler.cuda import gpu_atomics, gpu_copies, gpu_warps
 
-_INT = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64}
+_INT = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "i128": np.object_}
 _FLOAT = {"half": np.float16, "bfloat": ml_dtypes.bfloat16, "float": np.float32, "double": np.float64}
 _VECTOR = re.compile(r"<(\d+) x (.+)>")
 _CALL = re.compile(r"call (.+?) @([\w.]+)\((.*)\)")
@@ -384,6 +385,8 @@ class Emulator:
             return np.ascontiguousarray(x).view(ty)[:, 0] if x.ndim == 2 else np.ascontiguousarray(x).view(ty)
         if opcode in ("zext", "uitofp") and x.dtype != np.bool_:
             x = _unsigned(x)
+        if x.dtype == object:
+            return (x & 2**64 - 1).astype(np.uint64).view(np.int64).astype(ty)
         if opcode == "sext" and x.dtype == np.bool_:
             x = -x.astype(np.int8)
         if opcode == "trunc" and target == "i1":
@@ -405,6 +408,8 @@ class Emulator:
         ]
 
     def _binary(self, opcode: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if a.dtype == object:
+            return {"mul": operator.mul, "lshr": operator.rshift}[opcode](a, b)
         bits = 8 * a.dtype.itemsize
         match opcode:
             case "add" | "fadd":
