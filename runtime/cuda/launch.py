@@ -251,14 +251,17 @@ class Launcher:
         Tensor maps that the kernel has behind them are made of their values.
     """
 
-    __slots__ = ("function", "device", "layout", "_free")
+    __slots__ = ("function", "device", "layout", "_free", "_ready", "_pack")
 
     def __init__(self, function: Function, device: CudaDevice, kinds: Sequence[str]) -> None:
         self.function = function
         self.device = device
         self.layout = slots.layout(kinds)
+        self._pack = self.layout.pack_into
         #: Argument blocks that nobody uses: two threads, or a finaliser in the midst of a launch, have two.
         self._free: list[_Block] = []
+        #: By programs and stream: the context, the function's handle, the address of the configuration, and this.
+        self._ready: dict[tuple[int, int | None], tuple[driver.Context, int, int, Any]] = {}
 
     def __call__(self, programs: int, *values: Any, stream: int | None = None) -> None:
         """Queue the kernel with these arguments; what it writes to has to be kept until it has run.
@@ -277,24 +280,47 @@ class Launcher:
         struct.error
             If a value does not fit its parameter.
         """
+        ready = self._ready.get((programs, stream))
+        if ready is None:
+            if programs < 1:
+                return
+            ready = self._prepared(programs, stream)
+        context, handle, config, _ = ready
         try:
             block = self._free.pop()
         except IndexError:
             block = _Block(self.function, self.layout.size)
-        self.layout.pack_into(block.memory, 0, *values)
-        maps = block.maps
-        pointers = maps.pointers() if maps is not None else 0
-        launch(self.function, self.device, block.address, self.layout.size, programs, pointers, stream)
+        self._pack(block.memory, 0, *values)
+        context.enter()
+        if block.maps is None:
+            status = driver.launch_kernel(config, handle, 0, block.extra)
+        else:
+            status = driver.launch_kernel(config, handle, block.maps.pointers(), 0)
+        if status:
+            context.check((driver.api.CUresult(status),))
         self._free.append(block)
+
+    def _prepared(self, programs: int, stream: int | None) -> tuple[driver.Context, int, int, Any]:
+        """How so many programs are launched on a stream."""
+        function = self.function
+        context, handle, most = function.loaded.get(self.device.index) or function.load(self.device.index)
+        config = function.config(context, _fitting(function, programs, most) * function.cluster, stream)
+        if len(self._ready) >= _CONFIGS:
+            self._ready.clear()
+        ready = self._ready[programs, stream] = context, handle, ctypes.addressof(config), config
+        return ready
 
 
 class _Block:
-    """Memory for a launch's arguments, and their tensor maps."""
+    """Memory for arguments, and their tensor maps; `extra` is the address of cuLaunchKernel's last argument."""
 
-    __slots__ = ("memory", "address", "maps")
+    __slots__ = ("memory", "extra", "maps", "_kept")
 
     def __init__(self, function: Function, nbytes: int) -> None:
         self.memory = ctypes.create_string_buffer(max(8, nbytes))
-        self.address = ctypes.addressof(self.memory)
+        words = (ctypes.c_uint64 * 6)(*_extra.words)
+        self.extra = ctypes.addressof(words)
+        words[1], words[3], words[5] = ctypes.addressof(self.memory), self.extra + 5 * 8, nbytes
+        self._kept = words
         specs = function.header.get("maps")
         self.maps = TensorMaps(specs, self.memory, nbytes) if specs else None
