@@ -6,8 +6,8 @@ import difflib
 import hashlib
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial, update_wrapper
 from typing import Any, overload
 
@@ -51,6 +51,11 @@ class Form:
     defaults: tuple[Any, ...]
     #: Where each is among the positional arguments, the keywords and the defaults; None: they are in order.
     order: tuple[int, ...] | None
+    #: What `_walk` makes.
+    walk: Callable[[tuple[Any, ...], Seen | None], tuple[Any, list[Any], int] | None]
+    #: Compiled kernels by the keys of `walk`, with what gives the kernel's values of those of all arguments, and which
+    #: arguments it may write to.
+    found: dict[Any, tuple[Compiled, Callable[[list[Any]], Any] | None, frozenset[int]]] = field(default_factory=dict)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """A call's arguments in order."""
@@ -63,21 +68,55 @@ class Form:
 class Seen:
     """What arguments are that need more care than numbers."""
 
-    __slots__ = ("arrays", "foreign", "on_torch", "settled")
+    __slots__ = ("arrays", "foreign")
 
     def __init__(self) -> None:
-        #: The GPU of a tensor of torch.
-        self.on_torch = HOST
-        #: Whether the arrays are computed.
-        self.settled = False
         #: Each with its place among the values.
         self.arrays: list[tuple[int, Array]] = []
         self.foreign: list[tuple[int, Library, Any]] = []
 
 
-#: torch's class of tensors, once one was met, and its function for the stream that is current on a GPU.
-_tensor: Any = None
-_torch_stream: Any = None
+#: What the functions of `_walk` see: among it torch's class of tensors, once one was met.  Beside it, torch's function for
+#: the stream that is current on a GPU.
+_space: dict[str, Any] = {"tensor": None, "torch_stream": None}
+
+
+def _walk(roles: Sequence[int]) -> Any:
+    """A function (given, seen) that walks through arguments: their key, a value of each, and the GPU of torch's tensors.
+
+    It knows numbers, and arrays of torch and NumPy; and, with `seen`, while nobody flushes, computed ones of ours.  It
+    gives None if there is another argument.  All launches go through it, so it is written out for the roles.
+    """
+    taken = [k for k, role in enumerate(roles) if role != CONSTANT]
+    lines = ["def walk(given, seen):", f"    {''.join(f'x{k}, ' for k in range(len(roles)))} = given", "    index = -1"]
+    for k in taken:
+        facts = f"v{k} & 15" if roles[k] == SPECIALIZED else "0"
+        lines += [
+            f"    kind = type(x{k})",
+            "    if kind is tensor:",
+            f"        v{k} = x{k}.data_ptr()",
+            f"        index = x{k}.get_device()",
+            f"        k{k} = x{k}.dtype, index, {facts}",
+            f"    elif kind is int and (k{k} := codes{roles[k]}.get(x{k}) or learn(x{k}, {roles[k]})):",
+            f"        v{k} = x{k}",
+            "    elif kind is float:",
+            f"        v{k} = x{k}",
+            f"        k{k} = {_REAL}",
+            f"    elif kind is ndarray and (v{k} := writable_address(x{k})):",
+            f"        k{k} = x{k}.dtype, {HOST}, {facts}",
+            f"    elif kind is Array and seen is not None and (found := plain(x{k})) is not None:",
+            f"        dtype, where, v{k} = found",
+            f"        k{k} = dtype, where, {facts}",
+            f"        seen.arrays.append(({taken.index(k)}, x{k}))",
+            "    else:",
+            "        return None",
+        ]
+    # 1 == True == 1.0
+    key = "".join(f"k{k}, " if role != CONSTANT else f"x{k}, type(x{k}), " for k, role in enumerate(roles))
+    lines.append(f"    return ({key}), [{', '.join(f'v{k}' for k in taken)}], index")
+    made: dict[str, Any] = {}
+    exec("\n".join(lines), _space, made)
+    return made["walk"]
 
 
 class JITFunction:
@@ -139,8 +178,7 @@ class JITFunction:
             role = GENERAL if name in general else ONES if name in ones else SPECIALIZED
             self.roles[name] = CONSTANT if _marks_constant(p.annotation) else role
         self._forms: dict[tuple[Any, ...], Form] = {}
-        #: Compiled kernels by what a launch sees of its arguments, and by what they are compiled for.
-        self._found: dict[tuple[Any, ...], Compiled] = {}
+        #: Compiled kernels by what they are compiled for.
         self._variants: dict[Any, Compiled] = {}
         #: What compiled kernels depend on beside the function's source.
         self._uses: tuple[sources.Use, ...] = ()
@@ -201,7 +239,8 @@ class JITFunction:
                     waiting.append(use.value)
 
     def _forget(self) -> None:
-        self._found.clear()
+        for form in self._forms.values():
+            form.found.clear()
         self._variants.clear()
         self._uses = ()
 
@@ -241,107 +280,102 @@ class JITFunction:
         given = form.bind(args, kwargs)
         if config.interpret:
             return interpreted.run(self, grid, dict(zip(form.names, given)))
-        return self._launch(grid, form, given, None)
-
-    def _launch(self, grid: Any, form: Form, given: tuple[Any, ...], seen: Seen | None) -> Compiled:
-        """Launch with bound arguments.
-
-        With `seen` nobody flushes meanwhile.  Without it there are only numbers, and arrays that need no care, as in
-        most launches.
-        """
-        key: list[Any] = [form]
-        values: list[Any] = []
-        index = HOST
-        for x, role in zip(given, form.roles):
-            kind = type(x)
-            if role == CONSTANT:
-                key += x, kind  # 1 == True == 1.0
-            elif kind is _tensor:
-                index = x.get_device()
-                address = x.data_ptr()
-                key += x.dtype, index, address & 15 and role == SPECIALIZED
-                if seen is not None:
-                    seen.on_torch = index
-                values.append(address)
-            elif kind is int and (code := _codes[role].get(x) or _learn(x, role)):
-                key.append(code)
-                if code != _ONE:
-                    values.append(x)
-            elif kind is float:
-                key.append(_REAL)
-                values.append(x)
-            elif kind is np.ndarray and (address := writable_address(x)):
-                key += x.dtype, HOST, address & 15 and role == SPECIALIZED
-                values.append(address)
-            elif seen is None:
-                with flush.lock:
-                    return self._launch(grid, form, given, Seen())
-            elif kind is Array and (plain := memory.plain(x)) is not None:
-                dtype, where, address = plain
-                key += dtype, where, address & 15 and role == SPECIALIZED
-                seen.arrays.append((len(values), x))
-                values.append(address)
-            else:
-                self._see(x, role, form, given, key, values, seen)
-        found = self._lookup(key, form, given)
-        programs = self._programs(grid, form, given, values)
-        if seen is not None:
-            self._run_with_care(found, values, programs, seen)
-        elif index < 0:
+        for get, name, value in self._uses:
+            if get(name) is not value:
+                self._review()
+                break
+        walked = form.walk(given, None)
+        if walked is None:
+            with flush.lock:
+                return self._launch_arrays(grid, form, given)
+        key, values, index = walked
+        found, pick, _ = self._entry(key, form, given)
+        programs, values = self._programs(grid, form, given, values if pick is None else pick(values))
+        if index < 0:
             found.run(values, programs)
         elif not found.checked:
-            found.run(values, programs, _torch_stream(index))
+            found.run(values, programs, _space["torch_stream"](index))
         else:
-            self._run_in_order(found, values, programs, {_torch_stream(index)})
+            self._run_in_order(found, values, programs, (_space["torch_stream"](index),), ())
         return found
 
-    def _see(
-        self, x: Any, role: int, form: Form, given: tuple[Any, ...], key: list[Any], values: list[Any], seen: Seen
-    ) -> None:
-        """Add an argument of any kind to a launch's key and values."""
-        if not seen.settled:
+    def _launch_arrays(self, grid: Any, form: Form, given: tuple[Any, ...]) -> Compiled:
+        """Launch with arrays of this library among the arguments; nobody flushes meanwhile."""
+        seen = Seen()
+        walked = form.walk(given, seen)
+        if walked is None:
             memory.settle(_arrays(given))
-            seen.settled = True
-        try:
-            _see(x, role, key, values, seen)
-        except (TypeError, ValueError, OverflowError) as error:
-            name = next(name for name, y in zip(form.names, given) if y is x)
-            raise type(error)(f"{self._place}: argument {name}: {error}") from None
+            seen = Seen()
+            walked = form.walk(given, seen)
+        if walked is None:
+            return self._launch_any(grid, form, given)
+        key, values, index = walked
+        found, pick, written = self._entry(key, form, given)
+        names = [name for name, role in zip(form.names, form.roles) if role != CONSTANT]
+        changed = self._claim(seen, values, written, names)
+        programs, values = self._programs(grid, form, given, values if pick is None else pick(values))
+        if found.device is CPU:
+            found.run(values, programs)
+        else:
+            foreign = (_space["torch_stream"](index),) if index >= 0 else ()
+            self._run_in_order(found, values, programs, foreign, seen.arrays, changed)
+        return found
 
-    def _run_with_care(self, found: Compiled, values: list[Any], programs: int, seen: Seen) -> None:
-        """Run where arrays of this library, or of unusual ones, are among the arguments."""
+    def _launch_any(self, grid: Any, form: Form, given: tuple[Any, ...]) -> Compiled:
+        """Launch with any arguments; nobody flushes meanwhile, and all arrays are computed."""
+        key: list[Any] = []
+        values: list[Any] = []
+        seen = Seen()
+        for name, x, role in zip(form.names, given, form.roles):
+            if role == CONSTANT:
+                key += x, type(x)
+                continue
+            try:
+                _see(x, role, key, values, seen)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise type(error)(f"{self._place}: argument {name}: {error}") from None
+        found = self._entry(("any", *key), form, given)[0]
+        changed = self._claim(seen, values, found.written, found.places)
+        programs, values = self._programs(grid, form, given, values)
+        if not isinstance(found.device, CudaDevice):
+            found.run(values, programs)
+            return found
+        current = {of.stream(found.device.index) for _, of, _ in seen.foreign if of.stream is not None}
+        if len(current) == 1 and not seen.arrays and not found.checked:
+            found.run(values, programs, *current)
+        else:
+            self._run_in_order(found, values, programs, current, seen.arrays, changed)
+        return found
+
+    def _claim(self, seen: Seen, values: list[Any], written: frozenset[int], names: Sequence[str]) -> list[Array]:
+        """See to it that what the kernel writes to may be written to; these arrays of the library."""
         moved = False
+        changed = []
         for place, a in seen.arrays:
-            if place in found.written:
+            if place in written:
                 try:
                     moved |= memory.own(a)
                 except ValueError as error:
-                    raise ValueError(f"{self.__name__} may write to {found.places[place]}: {error}") from None
+                    raise ValueError(f"{self.__name__} may write to {names[place]}: {error}") from None
+                changed.append(a)
         if moved:
             for place, a in seen.arrays:
                 buffer, offset = memory.locate(a)
                 values[place] = buffer.address + offset
         for place, of, x in seen.foreign:
-            if place in found.written and of.writable is not None and not of.writable(x):
+            if place in written and of.writable is not None and not of.writable(x):
                 what = "its memory is read-only" if of.name == "NumPy" else f"arrays of {of.name} cannot be changed"
-                raise ValueError(f"{self.__name__} may write to {found.places[place]}: {what}")
-        device = found.device
-        if not isinstance(device, CudaDevice):
-            found.run(values, programs)
-            return
-        if not seen.foreign and seen.on_torch < 0:
-            self._run_in_order(found, values, programs, (), seen)
-            return
-        current = {of.stream(device.index) for _, of, _ in seen.foreign if of.stream is not None}
-        if seen.on_torch >= 0:
-            current.add(_torch_stream(seen.on_torch))
-        if len(current) == 1 and not seen.arrays and not found.checked:
-            found.run(values, programs, *current)
-        else:
-            self._run_in_order(found, values, programs, current, seen)
+                raise ValueError(f"{self.__name__} may write to {names[place]}: {what}")
+        return changed
 
     def _run_in_order(
-        self, found: Compiled, values: list[Any], programs: int, foreign: Iterable[int], seen: Seen | None = None
+        self,
+        found: Compiled,
+        values: list[Any],
+        programs: int,
+        foreign: Iterable[int],
+        arrays: Iterable[tuple[int, Array]],
+        changed: Iterable[Array] = (),
     ) -> None:
         """Run on the device's stream: after what other streams hold now, and before what they will."""
         device = found.device
@@ -354,29 +388,40 @@ class JITFunction:
         if not found.queued:
             found.queued = True
             checks.used[device] = None
-        arrays = seen.arrays if seen else []
-        changed = [memory.buffer(a) for place, a in arrays if place in found.written]
+        targets = [memory.buffer(a) for a in changed]
         if check is not None or checks.suspects:
-            checks.spread(check, [memory.buffer(a) for _, a in arrays], changed)
-        for buffer in changed:
+            checks.spread(check, [memory.buffer(a) for _, a in arrays], targets)
+        for buffer in targets:
             cuda.forget(buffer)
 
-    def _lookup(self, key: list[Any], form: Form, given: tuple[Any, ...]) -> Compiled:
-        """The compiled kernel of a key."""
-        for get, name, value in self._uses:
-            if get(name) is not value:
-                self._review()
-                break
+    def _entry(self, key: Any, form: Form, given: tuple[Any, ...]) -> tuple[Compiled, Any, frozenset[int]]:
+        """The compiled kernel of a key, and what is known of it; see `Form.found`."""
         try:
-            found = self._found.get(tuple(key))
-        except TypeError:  # a constant that has no hash
-            return self._compile(form, given)
+            found = form.found.get(key)
+        except TypeError:  # a constant has no hash
+            return self._enter(key, form, given)
         if found is None:
-            found = self._found[tuple(key)] = self._compile(form, given)
+            found = form.found[key] = self._enter(key, form, given)
         return found
 
-    def _programs(self, grid: Any, form: Form, given: tuple[Any, ...], values: list[Any]) -> int:
-        """The number of programs of a grid, whose axes join the values."""
+    def _enter(self, key: Any, form: Form, given: tuple[Any, ...]) -> tuple[Compiled, Any, frozenset[int]]:
+        compiled = self._compile(form, given)
+        codes = iter(key)
+        kept: list[int] = []
+        place = 0
+        for role in form.roles:
+            code = next(codes, None)
+            if role == CONSTANT:
+                next(codes, None)
+            else:
+                if type(code) is not int or code != _ONE:
+                    kept.append(place)
+                place += 1
+        pick = None if len(kept) == place else lambda values: [values[k] for k in kept]
+        return compiled, pick, frozenset([k for j, k in enumerate(kept) if j in compiled.written])
+
+    def _programs(self, grid: Any, form: Form, given: tuple[Any, ...], values: list[Any]) -> tuple[int, list[Any]]:
+        """The number of programs of a grid, and the values with its axes behind them."""
         if type(grid) is not tuple:
             grid = grid(dict(zip(form.names, given))) if callable(grid) else grid
             grid = tuple(grid) if isinstance(grid, Iterable) else (grid,)
@@ -385,12 +430,12 @@ class JITFunction:
                 (x,) = grid
                 values += x, 1, 1
                 if x >= 0:
-                    return x
+                    return x, values
             else:
                 x, y, z = grid if len(grid) == 3 else (*grid, 1)
                 values += x, y, z
                 if x >= 0 and y >= 0 and z >= 0:
-                    return x * y * z
+                    return x * y * z, values
         except (TypeError, ValueError):
             pass
         raise ValueError(f"{self.__name__}: a grid is one to three numbers of programs, not {grid!r}")
@@ -440,7 +485,7 @@ class JITFunction:
         ordered = [*self.arg_names, *[name for name in keywords if name not in self.roles]]
         order = None if names == ordered else tuple([names.index(name) for name in ordered])
         roles = tuple([self.roles.get(name, CONSTANT) for name in ordered])
-        form = self._forms[count, *keywords] = Form(tuple(ordered), roles, tuple(defaults), order)
+        form = self._forms[count, *keywords] = Form(tuple(ordered), roles, tuple(defaults), order, _walk(roles))
         return form
 
     @property
@@ -620,8 +665,8 @@ def _see(x: Any, role: int, key: list[Any], values: list[Any], seen: Seen) -> No
             seen.arrays.append((len(values), base))
         else:
             seen.foreign.append((len(values), of, x))
-            if of.name == "torch" and type(x) is not Reinterpreted:
-                _meet(type(x), of)
+            if of.name == "torch" and type(x).__name__ == "Tensor":  # the short way from now on
+                _space.update(tensor=type(x), torch_stream=of.stream or (lambda index: 0))
         values.append(address)
     elif is_constant(x):
         value = getattr(x, "value", x)
@@ -630,11 +675,10 @@ def _see(x: Any, role: int, key: list[Any], values: list[Any], seen: Seen) -> No
         raise TypeError(f"a kernel cannot take a {type(x).__name__}; is it to be a tl.constexpr?")
 
 
-def _meet(kind: type, of: Library) -> None:
-    """Tensors of torch take the short way from now on."""
-    global _tensor, _torch_stream
-    if kind.__name__ == "Tensor":
-        _tensor, _torch_stream = kind, of.stream or (lambda index: 0)
+_space.update(
+    ndarray=np.ndarray, Array=Array, plain=memory.plain, writable_address=writable_address, learn=_learn,
+    **{f"codes{role}": known for role, known in enumerate(_codes)},
+)  # fmt: skip
 
 
 @overload
