@@ -76,16 +76,17 @@ class Seen:
         self.foreign: list[tuple[int, Library, Any]] = []
 
 
-#: What the functions of `_walk` see, and torch's function for a GPU's current stream: of torch nothing is known until one
-#: of its tensors was met.
+#: What the functions of `_walk` see, and torch's function for a GPU's current stream: nothing is known of torch before
+#: one of its tensors was met.
 _space: dict[str, Any] = {"tensor": None, "torch_stream": None}
 
 
 def _walk(roles: Sequence[int]) -> Any:
     """A function (given, seen) that walks through arguments: their key, a value of each, and a GPU's number.
 
-    It knows numbers, and arrays of torch (whose GPU it tells) and NumPy; and, with `seen`, while nobody flushes, computed
-    ones of ours.  It gives None if there is another.  All launches go through it, so it is written out for the roles.
+    It knows numbers, and arrays of torch (whose GPU it tells) and NumPy; and, with `seen`, while nobody flushes,
+    computed ones of ours.  It gives None if there is another.  All launches go through it: it is written out for the
+    roles.
     """
     taken = [k for k, role in enumerate(roles) if role != CONSTANT]
     lines = ["def walk(given, seen):", f"    {''.join(f'x{k}, ' for k in range(len(roles)))} = given", "    index = -1"]
