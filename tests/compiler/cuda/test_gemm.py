@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -100,3 +103,19 @@ def test_large_products_fit_the_registers(name):
     # What is spilled are addresses, once a step of k.
     assert found.spills <= 256
     assert found.registers * code.threads <= 1 << 16
+
+
+def test_registers_hold_no_promoted_sums_of_more_columns():
+    kernel = gpu_products.product("f8e4m3", 128, 256, 64, 128, "b", broad=256).kernel
+    with pytest.raises(NotImplementedError, match="128 columns"):
+        gemm.generate(kernel, TARGET)
+
+
+@pytest.mark.skipif(tools.ptxas() is None, reason="needs ptxas")
+def test_promoted_sums_are_added_while_others_are_under_way(tmp_path: Path):
+    code = gemm.generate(gpu_products.product("f8e4m3", 256, 256, 512, 128, "b").kernel, TARGET)
+    source = tmp_path / "kernel.ptx"
+    source.write_text(emit(code.text, TARGET))
+    command = [str(tools.ptxas()), "-arch=sm_90a", "-v", "-o", str(tmp_path / "kernel.cubin"), str(source)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert "serialized" not in said and " 0 bytes spill stores" in said
