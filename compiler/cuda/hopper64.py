@@ -36,7 +36,7 @@ class Hopper64(Doubles, Hopper):
     """Generates the code of one kernel."""
 
     readers = MULTIPLYING // 32
-    together = 8
+    together = 4
 
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:

@@ -27,6 +27,8 @@ TURN = 3
 class Promoted(Hopper):
     """Generates the code of one kernel."""
 
+    together = 8
+
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
         narrow = any(op.name == "dot" and op.operands[0].type.dtype in dtypes.FLOAT8 for op in kernel.body.ops)
