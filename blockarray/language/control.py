@@ -148,7 +148,11 @@ class Control:
     def if_(self, node: ast.If, rest: Sequence[ast.stmt]) -> tuple[Any] | None:
         test = self.condition(self.visit(node.test))
         if isinstance(test, bool):
-            result = self.statements(node.body if test else node.orelse)
+            chosen = node.body if test else node.orelse
+            if escapes(chosen):
+                # What follows belongs to the ways that come to it.
+                return (self.statements([*chosen, *rest]),)
+            result = self.statements(chosen)
             return None if result is FELL else (result,)
         then, otherwise = list(node.body), list(node.orelse)
         leaves_early = escapes(then) or escapes(otherwise)

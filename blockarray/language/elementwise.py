@@ -120,6 +120,7 @@ def to_tensor(x: Any) -> Tensor:
     return tensor(x)
 
 
+@member
 def cast(input: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> Tensor:
     """The elements as another type; with `bitcast`, the same bits.
 

@@ -202,7 +202,7 @@ def flattened(array: np.ndarray) -> tuple[np.ndarray, int]:
     size = array.itemsize
     if any(s % size for s in array.strides):
         raise ValueError(f"an array with strides {array.strides} does not lie at multiples of its elements' size")
-    if array.size == 0:
+    if array.size == 0 or array.ndim == 0:
         return array.reshape(-1), 0
     reach = [(n - 1) * s // size for n, s in zip(array.shape, array.strides)]
     before, after = -sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)

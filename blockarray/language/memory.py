@@ -503,7 +503,7 @@ def _atomic(kind: str, pointer: Any, val: Any, mask: Any, sem: Any, scope: Any) 
     name = f"atomic_{kind}"
     pointer = _pointer(name, pointer)
     element = pointer.dtype.element_ty
-    if element.primitive_bitwidth < 16 or element.is_ptr():
+    if element.primitive_bitwidth < (16 if element.is_floating() else 32) or element.is_ptr():
         raise CompilationError(f"{name} does not take {element}")
     if element.is_floating() and kind in ("and", "or", "xor"):
         raise CompilationError(f"{name} takes integers, not {element}")

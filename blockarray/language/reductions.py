@@ -67,7 +67,9 @@ def _sum_type(type: dtype, chosen: Any) -> dtype:
 def sum(input: Any, axis: Any = None, keep_dims: Any = False, dtype: Any = None) -> Tensor:
     """Sum along an axis, by default all; integers of less than 32 bits are added as 32, bfloat16 as float32."""
     x = _numbers("sum", input)
-    return _reduce(convert(x, _sum_type(x.dtype, dtype)), "sum", axis, keep_dims)
+    x = convert(x, _sum_type(x.dtype, dtype))
+    # Integers of one bit are added modulo 2.
+    return xor_sum(x, axis, keep_dims) if x.dtype == int1 else _reduce(x, "sum", axis, keep_dims)
 
 
 @member
@@ -134,6 +136,7 @@ def _by_op(name: str, row: str, input: Any, axis: Any, keep_dims: Any) -> Tensor
         flat = _by_op(name, row, reshape(x, (x.numel,)), 0, False)
         return flat.like(flat.value, shape)
     left, right = Value(Type(x.dtype.ir)), Value(Type(x.dtype.ir))
+    row = row.replace("bitwise", "logical") if x.dtype == int1 else row
     joined = Op(row, (left, right), (Type(x.dtype.ir),))
     block = Block((left, right), [joined, Op("yield", joined.results, ())])
     (result,) = _across([x], axis, block, keep_dims)

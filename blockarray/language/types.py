@@ -81,6 +81,10 @@ class dtype:
     def fp_mantissa_width(self) -> int:
         return _MANTISSA[self.name]
 
+    @property
+    def exponent_bias(self) -> int:
+        return _BIAS[self.name]
+
     def kind(self) -> dtype.KIND:
         if self.is_bool():
             return dtype.KIND.BOOLEAN
@@ -143,6 +147,10 @@ _IR = {
 _NAMED = ("void", "fp8e4b15", "fp8e4b8", "fp8e5b16")
 
 
+_BIAS = {
+    "fp8e4nv": 7, "fp8e5": 15, "fp8e4b15": 15, "fp8e4b8": 8, "fp8e5b16": 16, "fp16": 15, "bf16": 127, "fp32": 127,
+    "fp64": 1023,
+}  # fmt: skip
 _MANTISSA = {
     "fp8e4nv": 3, "fp8e5": 2, "fp8e4b15": 3, "fp8e4b8": 3, "fp8e5b16": 2, "fp16": 10, "bf16": 7, "fp32": 23, "fp64": 52,
 }  # fmt: skip

@@ -85,7 +85,8 @@ class Tensor:
         def __getattr__(self, name: str) -> Any: ...
 
     # -- Python's questions: of what is known ---------------------------------------------------------------------
-    def item(self) -> Any:
+    def known(self) -> Any:
+        """The number that a scalar is; CompilationError if that is known at run time only."""
         array = getattr(self.value, "array", None)
         known = constant(self.value) if array is None else array.item() if array.size == 1 else None
         if known is None:
@@ -93,18 +94,18 @@ class Tensor:
         return known
 
     def __bool__(self) -> bool:
-        return bool(self.item())
+        return bool(self.known())
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self.known())
 
     def __index__(self) -> int:
         if not self.dtype.is_int():
             raise TypeError(f"{self.type} is no integer")
-        return int(self.item())
+        return int(self.known())
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self.known())
 
     def __len__(self) -> int:
         if not self.shape:
@@ -115,6 +116,12 @@ class Tensor:
         raise CompilationError(f"a {self.type} cannot be iterated over")
 
     __hash__ = None  # type: ignore[assignment]
+
+    def item(self) -> Tensor:
+        """The only element, as a scalar."""
+        if self.numel != 1:
+            raise CompilationError(f"item takes a block of one element, not {self.type}")
+        return self.like(self.value, ())
 
     # -- operators ------------------------------------------------------------------------------------------------
     def __add__(self, other: Any) -> Tensor:

@@ -77,6 +77,26 @@ def test_early_return(n, m, expected):
     np.testing.assert_array_equal(o, expected)
 
 
+def early_under_static(flag_ptr, o_ptr, MODE: tl.constexpr):
+    if MODE == "dynamic":
+        flag = tl.load(flag_ptr + tl.arange(0, 1)) > 1
+        if flag.item():
+            tl.store(o_ptr, 7)
+            return
+    elif MODE == "never":
+        return
+    tl.store(o_ptr, 1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "flag", "expected"), [("dynamic", 2, 7), ("dynamic", 1, 1), ("never", 2, 0), ("", 2, 1)]
+)
+def test_early_return_of_a_branch_that_is_known(mode, flag, expected):
+    o = np.zeros((), "i4")
+    launch(early_under_static, flag_ptr=np.array(flag, "i4"), o_ptr=o, MODE=mode)
+    assert o == expected
+
+
 @jit
 def absolute(x):
     if x < 0:

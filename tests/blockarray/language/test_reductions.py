@@ -111,9 +111,14 @@ def ored(x):
     return tl.reduce_or(x, 0)
 
 
+def parity(x):
+    return tl.sum(x != 0, 0, dtype=tl.int1).to(tl.int32)
+
+
 def test_bits():
     x = block("u4")
     np.testing.assert_array_equal(reduced(x, exclusive, "u32", 4), np.bitwise_xor.reduce(x, 1))
+    np.testing.assert_array_equal(reduced(x, parity, "u32", 16), (x != 0).sum(0) % 2)
     np.testing.assert_array_equal(reduced(x, ored, "u32", 16), np.bitwise_or.reduce(x, 0))
 
 
