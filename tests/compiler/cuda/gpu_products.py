@@ -306,6 +306,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "product bf16 ahead batched": lambda: product("bf16", 144, 160, 96, 128, batch=3),
     "product f16 ahead k 0": lambda: product("f16", 128, 128, 0, 128),
     "dense bf16": lambda: dense("bf16"),
+    "dense f64": lambda: dense("f64", 136, 144, 48),
     "dense f16 batched": lambda: dense("f16", batch=2, broad=64),
     "product bf16 ahead far": lambda: product("bf16", 300, 272, 464, 128, broad=256),
     "finished bf16": finished,
