@@ -229,22 +229,27 @@ def clear_counts(nest: NestCode, op: Op) -> None:
 def _count(nest: NestCode, op: Op) -> None:
     t, dtype = nest.t, op.operands[0].type.dtype
     slot, (bins,) = nest.code.slots[op.result], op.result.type.extents
-    (index,) = parts(convert(t, nest.operand(op.operands[0]), dtype, "i64"))
+    wide = dtype if dtypes.SIZE[dtype] >= 4 else "i32"
+    (index,) = parts(convert(t, nest.operand(op.operands[0]), dtype, wide))
     inside = t.cmp("ult", index, t.like(bins, index))
     for mask in op.operands[1:]:
         inside = t.bin("and", inside, parts(nest.operand(mask))[0])
     index = t.select(inside, index, t.like(bins, index))
 
     def add(at: V) -> None:
-        place = t.gep(slot.base, at, "i32")
+        place = t.gep(slot.base, t.cast("zext", at, "i64"), "i32")
         t.store(t.bin("add", t.load(place, "i32", 4), V("1", "i32")), place, 4)
 
     if not nest.rank:
         add(index)
         return
-    places = nest.spill(index, "i64")
+    places = nest.spill(index, wide)
+    if nest.count is None:
+        for lane in range(nest.lanes):
+            add(parts(nest.lane_of(places, wide, i64(lane)))[0])
+        return
     with _each_lane(nest) as lane:
-        add(parts(nest.lane_of(places, "i64", lane))[0])
+        add(parts(nest.lane_of(places, wide, lane))[0])
 
 
 def _scatter_one(nest: NestCode, op: Op, value: Register, where: V) -> None:
