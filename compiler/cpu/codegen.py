@@ -336,10 +336,10 @@ class Codegen:
             found = self.slots[value] = self.allocate(dtype or value.type.dtype, extents, order)
         return found
 
-    def allocate(self, dtype: str, extents: tuple[int | str, ...], order: list[int]) -> Slot:
+    def allocate(self, dtype: str, extents: tuple[int | str, ...], order: list[int], pad: int = 0) -> Slot:
         """Scratch for a tile whose extents are laid out in `order`, the last one with stride 1.
 
-        That one is padded, unless it is a power of two: then no vector runs over its end.
+        That one is padded, unless it is a power of two: then no vector runs over its end, and `pad` elements follow.
         """
         t = self.t
         with self.hoisted():
@@ -351,7 +351,7 @@ class Codegen:
                 if isinstance(extent, str):
                     size = self._product(size, self.limits[extent] if place else self._padded(self.limits[extent], PAD))
                 elif place or (extent > 1 and extent & (extent - 1) == 0):
-                    size = self._product(size, extent)
+                    size = self._product(size, extent if place else extent + pad)
                 else:
                     size = -(-extent // PAD) * PAD
             size = self._padded(size, PAD)
@@ -405,19 +405,28 @@ class Codegen:
         for v in (*wanted, *[v for op in line for v in reads_whole(op)]):
             if v.op in inside:
                 # Row-major, whatever way its nest would lay it out.
-                self.slot(v, self._held(v))
+                self._reserve(v)
         self.run_stages(Strips(self.kernel, line, escaping, self.kept, wanted).stages())
 
-    def _held(self, value: Value) -> str:
-        """The dtype in which a tile is kept for ops on whole tiles: as wide as it is made, or as they compute."""
+    def _reserve(self, value: Value) -> None:
+        """A slot for a tile that ops on whole tiles read: as wide as it is made, or, for products, as they compute.
+
+        What only products read has a vector more in each row: rows of powers of two would compete for the same lines
+        of a cache.
+        """
+        if value in self.slots:
+            return
         assert value.op is not None
-        dtype = value.type.dtype
+        dtype, extents = value.type.dtype, value.type.extents
+        order = list(range(len(extents)))
+        pad = 0
         if value.op.name == "reduce":
-            return "f32" if dtype in dtypes.NARROW else dtype
-        if value.op.name in WHOLE or any(op.name != "dot" for op in self.readers[value]):
-            return dtype
-        (wide, *others) = {dot.accumulated(op) for op in self.readers[value]}
-        return dtype if others else wide
+            dtype = "f32" if dtype in dtypes.NARROW else dtype
+        elif value.op.name not in WHOLE and all(op.name == "dot" for op in self.readers[value]):
+            wide = {dot.accumulated(op) for op in self.readers[value]}
+            dtype = wide.pop() if len(wide) == 1 else dtype
+            pad = self.target.vector_bytes // dtypes.SIZE[dtype]
+        self.slots[value] = self.allocate(dtype, extents, order, pad)
 
     def run_stages(self, stages: list[Stage]) -> None:
         """Emit stages in their order."""

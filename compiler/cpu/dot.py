@@ -10,14 +10,12 @@ from .. import dtypes
 from ..ir import Op
 from ..llvm.convert import Register, convert, register_type
 from ..llvm.text import V
+from .gemm_tiles import register_tile
 from .loops import Counted
 from .memory import address, i64, join, parts, splat
 
 if TYPE_CHECKING:
     from .codegen import Codegen, Slot
-
-#: Rows of the result whose accumulators are in registers.
-ROWS = 4
 
 
 def emit(code: Codegen, op: Op) -> None:
@@ -39,6 +37,11 @@ def emit(code: Codegen, op: Op) -> None:
         _product(code, op, matrices)
 
 
+def _rows(extent: int | str, most: int) -> int:
+    """Rows of the result whose sums are in registers: of known rows, no more than make the same number of trips."""
+    return most if isinstance(extent, str) else -(-extent // -(-extent // most))
+
+
 def accumulated(op: Op) -> str:
     """The dtype that a dot's sums have; its operands are best kept in it."""
     dtype = op.result.type.dtype
@@ -53,9 +56,10 @@ def _product(code: Codegen, op: Op, slots: Sequence[Slot]) -> None:
     a, b, *acc, result = slots
     m, n = (code.extent(e) for e in out.extents[-2:])
     depth = code.extent(op.operands[0].type.extents[-1])
-    width = max(2, 2 * code.target.vector_bytes // dtypes.SIZE[dtypes.PART.get(wide, wide)])
+    tile = register_tile(wide, code.target)
     columns = out.extents[-1]
-    width = min(width, columns if isinstance(columns, int) and columns > 1 else 64)
+    width = min(max(tile.nr, 2), columns if isinstance(columns, int) and columns > 1 else 64)
+    count = _rows(out.extents[-2], tile.mr)
 
     def load(slot: Slot, row: V, column: V, lanes: int) -> Register:
         return convert(t, code.memory.load(slot.dtype, locate(slot, row, column), lanes), slot.dtype, wide)
@@ -66,14 +70,14 @@ def _product(code: Codegen, op: Op, slots: Sequence[Slot]) -> None:
         return address(t, slot.base, t.bin("add", *steps), slot.dtype)
 
     def add_product(x: Register, y: Register, sum: Register) -> Register:
-        if wide in ("f32", "f64") and isinstance(x, V) and isinstance(y, V) and isinstance(sum, V):
+        if wide in dtypes.FLOAT and tile.fused and isinstance(x, V) and isinstance(y, V) and isinstance(sum, V):
             return t.fma(x, y, sum)
         product = code.combine("multiply", [x, y], [wide, wide], wide)
         return code.combine("add", [sum, product], [wide, wide], wide)
 
     cells = [
         [code.memory.alloca(register_type(wide, width)) for _ in range(2 if wide in dtypes.COMPLEX else 1)]
-        for _ in range(ROWS)
+        for _ in range(count)
     ]
 
     def write(group: list[V], reg: Register) -> None:
@@ -84,9 +88,9 @@ def _product(code: Codegen, op: Op, slots: Sequence[Slot]) -> None:
         return join([t.load(cell, register_type(wide, width), 64) for cell in group])
 
     last = t.bin("sub", m, i64(1))
-    with Counted(t, i64(0), m, i64(ROWS)) as top, Counted(t, i64(0), n, i64(width)) as column:
+    with Counted(t, i64(0), m, i64(count)) as top, Counted(t, i64(0), n, i64(width)) as column:
         # Rows past the end repeat the last one.
-        rows = [t.call("llvm.smin.i64", "i64", [t.bin("add", top, i64(r)), last]) for r in range(ROWS)]
+        rows = [t.call("llvm.smin.i64", "i64", [t.bin("add", top, i64(r)), last]) for r in range(count)]
         for group, row in zip(cells, rows, strict=True):
             start = load(acc[0], row, column, width) if acc else code.constant(0, wide, width)
             write(group, start)

@@ -277,6 +277,7 @@ class NestCode:
 
     def _view_access(self, op: Op, where: tuple[int, ...]) -> Access:
         ptr, offset, strides, bounds = view(op)
+        extents = (op.result if op.results else op.operands[0]).type.extents
         integer = self.code.integer
         start = 0 if is_const(offset, 0) else integer(offset)
         return Access(
@@ -284,7 +285,7 @@ class NestCode:
             integer(ptr),
             start,
             {a: _stride(s, integer) for a, s in zip(where, strides, strict=True)},
-            {a: integer(b) for a, b in zip(where, bounds, strict=False)},
+            {a: integer(b) for a, b, e in zip(where, bounds, extents, strict=False) if not _covers(b, e)},
             False,
         )
 
@@ -679,6 +680,12 @@ class NestCode:
         part = dtypes.PART.get(dtype, dtype)
         elem = memory_type(dtype)
         return join([parts(self.memory.load(part, self.t.gep(b, lane, elem), 0))[0] for b in spilled])
+
+
+def _covers(bound: Value, extent: int | str) -> bool:
+    """Whether a bound lets all of an extent through."""
+    op = bound.op
+    return isinstance(extent, int) and op is not None and op.name == "const" and op.attrs["value"] >= extent
 
 
 def _is_iota(item: Item) -> bool:
