@@ -89,7 +89,11 @@ def _walk(roles: Sequence[int]) -> Any:
     roles.
     """
     taken = [k for k, role in enumerate(roles) if role != CONSTANT]
-    lines = ["def walk(given, seen):", f"    {''.join(f'x{k}, ' for k in range(len(roles)))} = given", "    index = -1"]
+    lines = [
+        "def walk(given, seen):",
+        f"    [{', '.join(f'x{k}' for k in range(len(roles)))}] = given",
+        "    index = -1",
+    ]
     for k in taken:
         facts = f"v{k} & 15" if roles[k] == SPECIALIZED else "0"
         lines += [

@@ -266,6 +266,22 @@ def scale(pair):
     pass
 
 
+@body
+def nothing_body(w: Writer) -> None:
+    pass
+
+
+@ba.jit
+def nothing():
+    pass
+
+
+def test_kernels_without_arguments():
+    for _ in range(2):
+        nothing[2,]()
+        nothing[2,](num_warps=1)
+
+
 def test_tuples():
     a = ba.ones(16, dtype="f")
     scale[1,]((a, 3.0))
