@@ -419,6 +419,28 @@ def control_flow() -> Case:
     return m.case(1e-5)
 
 
+def moves_before_loops() -> Case:
+    """Tiles that loops and branches need in other layouts than they have outside."""
+    m = Blocks("moves", (2,), 4)
+    extents = (32, 64)
+    x, y, out = m.array("f32", 2048), m.array("f32", 64), m.array("f32", 4 * 2048)
+    n = m.scalar("i64", 2)
+    m.begin()
+    b = m.b
+    tile, row = b.load_ptr(x, linear(m, extents)), b.load_ptr(y, m.arange(64))
+    column = b.reduce(tile, "sum", (1,))
+    with b.for_(b.const(0), n, b.const(1)) as loop:
+        turned = b.op("multiply", b.trans(tile, (1, 0)), b.broadcast(row, (0,), (64, 32)))
+        with b.if_(b.op("equal", loop.index, m.program())) as branch:
+            b.yield_(b.op("add", turned, b.broadcast(column, (1,), (64, 32))))
+        with branch.else_():
+            b.yield_(b.op("subtract", turned, m.full(1.0, (64, 32), "f32")))
+        total = b.op("add", branch.results[0], b.broadcast(b.reduce(turned, "max", (0,)), (1,), (64, 32)))
+        place = b.op("add", b.op("multiply", m.program(), b.const(4096)), b.op("multiply", loop.index, b.const(2048)))
+        b.store_ptr(total, out, m.plus(linear(m, (64, 32)), place))
+    return m.case(1e-5, 1e-5)
+
+
 def checks_and_pointers() -> Case:
     m = Blocks("checks", (2,), 4)
     x, out = m.array("i32", 64), m.array("i64", 2)
@@ -442,6 +464,7 @@ _ATOMICS = (
 OPS = {
     "counts by atomics": counts_by_atomics,
     "control flow": control_flow,
+    "moves before loops": moves_before_loops,
     "checks and pointers": checks_and_pointers,
     "movements": lambda: movements((8, 4, 32), (2, 0, 1), 1, 16, 4, [(1, 0, 2), (0, 2, 1)]),
     "movements flat": lambda: movements((2048,), (0,), 0, 2, 8, [None, None]),
