@@ -119,10 +119,12 @@ class Codegen:
         self.block(self.kernel.body)
         t.line("ret void")
         params = ", ".join(f"{ty} %{name}" for name, ty in signature)
+        most = self.kernel.attrs.get("maxnreg")
+        bound = f' "nvvm.maxnreg"="{most}"' if most else ""
         base = f"  %exchange = getelementptr i8, {SHARED} @shared, i64 {self.kept}"
         text = "\n".join((
             "@shared = external addrspace(3) global [0 x i8], align 1024", *self.globals,
-            f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{self.threads}" {{', "entry:",
+            f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{self.threads}"{bound} {{', "entry:",
             *([base] if self.exchanges else []), *self.allocas, *t.lines, "}", *t.declarations.values(), "",
         ))  # fmt: skip
         shared = self.kept + self.exchanges

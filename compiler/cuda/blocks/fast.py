@@ -43,7 +43,7 @@ def emit(code: Codegen, op: Op, args: Sequence[Register], given: Sequence[str], 
     t, name = code.t, op.name
     if out == "f32" and given[0] == "f32" and name in _APPROXIMATE and not op.attrs.get("exact"):
         return _APPROXIMATE[name](t, *args)
-    if out in ("f32", "f64") and name in _CONTRACTED:
+    if out in ("f32", "f64") and name in _CONTRACTED and code.kernel.attrs.get("enable_fp_fusion", True):
         a, b = (v for x in args for v in parts(x))
         return t.op(f"{_CONTRACTED[name]} contract {a}, {b.ref}", a.ty)
     return None

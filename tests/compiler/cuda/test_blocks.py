@@ -127,3 +127,18 @@ def test_exchanges_in_turns_wait_for_each_other() -> None:
     case = m.case(1e-5, 1e-5)
     compare(case)
     assert cuda.generate(case.kernel, TARGET).text.count("call void @llvm.nvvm.barrier") == 2
+
+
+def test_options_of_launches() -> None:
+    m = kernels.Blocks("options")
+    x, out = m.array("f32", 256), m.array("f32", 256)
+    m.begin()
+    b, at = m.b, m.arange(256)
+    v = b.load_ptr(x, at)
+    b.store_ptr(b.op("add", b.op("multiply", v, v), v), out, at)
+    kernel = m.case().kernel
+    code = cuda.ptx(kernel, TARGET)
+    assert "fma.rn.f32" in code and ".maxnreg" not in code
+    kernel.attrs.update(maxnreg=64, enable_fp_fusion=False)
+    code = cuda.ptx(kernel, TARGET)
+    assert "fma.rn.f32" not in code and ".maxnreg 64" in code
