@@ -33,17 +33,21 @@ def atomic(code: Codegen, op: Op) -> None:
     order, scope = attrs["order"], {"sys": "sys", "cta": "cta"}.get(attrs["scope"], "gpu")
     # Who does not look at what was there learns nothing from it.
     releases, acquires = order in ("release", "acq_rel"), used and order in ("acquire", "acq_rel")
-    if releases:
-        if not extents:
-            # What all threads have written comes before.
-            code.barrier()
+    if releases and not extents:
+        # What all threads have written comes before.
+        code.synchronize()
+    # One fence serves several elements.
+    single = given.registers == 1
+    if releases and not single:
         _fence(code, scope)
+    within = ("acq_rel" if acquires else "release") if releases else "acquire" if acquires else "relaxed"
+    how = f"{within if single else 'relaxed'}.{scope}"
     values = [code.tile(v, given if extents else None) for v in op.operands[:value_count]]
     found: Tile = [
-        _one(code, op, [x[r] for x in values], at(t, ptr, beyond), both(t, m, writer), scope, used)
+        _one(code, op, [x[r] for x in values], at(t, ptr, beyond), both(t, m, writer), how, used)
         for r, ((ptr, beyond), m) in enumerate(zip(addresses, masks, strict=True))
     ]
-    if acquires:
+    if acquires and not single:
         _fence(code, scope)
     if used:
         code.define(op.result, broadcast(code, found, op.result.type.dtype, given.replicas))
@@ -53,18 +57,18 @@ def _fence(code: Codegen, scope: str) -> None:
     code.t.line(f'call void asm sideeffect "fence.acq_rel.{scope};", "~{{memory}}"()')
 
 
-def _one(code: Codegen, op: Op, values: list[Register], ptr: V, mask: V | None, scope: str, used: bool) -> Register:
+def _one(code: Codegen, op: Op, values: list[Register], ptr: V, mask: V | None, how: str, used: bool) -> Register:
     """An element's operation; what was there before."""
     t, kind, dtype = code.t, op.attrs["kind"], op.result.type.dtype
     mask = mask or V("true", "i1")
     if kind in ("max", "min") and dtype in ("f32", "f64"):
-        return _extremum(code, kind, values[0], ptr, mask, dtype, scope, used)
+        return _extremum(code, kind, values[0], ptr, mask, dtype, how, used)
     bits = 8 * dtypes.SIZE[dtype]
     what = _instruction(code, kind, dtype)
     if what is None:
         raise NotImplementedError(f"kernel @{code.kernel.name}: no atomic {kind} of {dtype} on {code.target.arch}")
     words = [t.cast("bitcast", parts(to_memory(t, v, dtype))[0], f"i{bits}") for v in values]
-    word = _emit(code, what, words, ptr, mask, scope, used or kind == "xchg" or kind == "cas")
+    word = _emit(code, what, words, ptr, mask, how, used or kind == "xchg" or kind == "cas")
     return from_memory(t, t.cast("bitcast", word, memory_type(dtype)), dtype)
 
 
@@ -83,24 +87,22 @@ def _instruction(code: Codegen, kind: str, dtype: str) -> str | None:
     return f"add.{dtype}"
 
 
-def _emit(code: Codegen, what: str, words: list[V], ptr: V, mask: V, scope: str, used: bool) -> V:
+def _emit(code: Codegen, what: str, words: list[V], ptr: V, mask: V, how: str, used: bool) -> V:
     """A predicated instruction; 0 where the predicate is False."""
     t, ty = code.t, words[0].ty
     letter = _LETTERS[int(ty[1:])]
     if not used:
-        text = f"@$2 red.relaxed.{scope}.global.{what} [$1], $0;"
+        text = f"@$2 red.{how}.global.{what} [$1], $0;"
         t.line(f'call void asm sideeffect "{text}", "{letter},l,b,~{{memory}}"({words[0]}, {ptr}, {mask})')
         return V("0", ty)
     places = ", ".join(f"${2 + k}" for k in range(len(words)))
-    text = f"mov.b{ty[1:]} $0, 0; @${2 + len(words)} atom.relaxed.{scope}.global.{what} $0, [$1], {places};"
+    text = f"mov.b{ty[1:]} $0, 0; @${2 + len(words)} atom.{how}.global.{what} $0, [$1], {places};"
     constraints = ",".join((f"=&{letter}", "l", *[letter] * len(words), "b", "~{memory}"))
     operands = ", ".join(map(str, (ptr, *words, mask)))
     return t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({operands})', ty)
 
 
-def _extremum(
-    code: Codegen, kind: str, value: Register, ptr: V, mask: V, dtype: str, scope: str, used: bool
-) -> Register:
+def _extremum(code: Codegen, kind: str, value: Register, ptr: V, mask: V, dtype: str, how: str, used: bool) -> Register:
     """Floats are in the order of their bits as integers; negative ones in the reverse order, as unsigned integers."""
     t = code.t
     (v,) = parts(value)
@@ -109,7 +111,7 @@ def _extremum(
     negative = t.cmp("slt", word, V("0", word.ty))
     other = {"max": "min", "min": "max"}[kind]
     positive = t.bin("and", mask, t.bin("xor", negative, V("true", "i1")))
-    a = _emit(code, f"{kind}.s{bits}", [word], ptr, positive, scope, used)
-    b = _emit(code, f"{other}.u{bits}", [word], ptr, t.bin("and", mask, negative), scope, used)
+    a = _emit(code, f"{kind}.s{bits}", [word], ptr, positive, how, used)
+    b = _emit(code, f"{other}.u{bits}", [word], ptr, t.bin("and", mask, negative), how, used)
     found = parts(select(t, negative, b, a))[0]
     return t.cast("bitcast", found, v.ty)

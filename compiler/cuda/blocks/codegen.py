@@ -43,12 +43,14 @@ class _Rounds:
     Two or more need no barrier for the next round: that of each is behind the reads of the one before.
     """
 
-    __slots__ = ("again", "count", "mark")
+    __slots__ = ("again", "count", "mark", "synchronized")
 
     def __init__(self) -> None:
         self.count = 0
         #: Whether some place may have been used by two exchanges.
         self.again = False
+        #: Whether each round begins with a barrier.
+        self.synchronized = False
         #: The line that stands where the first one begins.
         self.mark = f"; {id(self)}"
 
@@ -250,7 +252,7 @@ class Codegen:
         if rounds.mark not in lines:
             return
         at_, end = lines.index(rounds.mark), len(lines)
-        if rounds.again or rounds.count < 2:
+        if rounds.again or (rounds.count < 2 and not rounds.synchronized):
             self.barrier()
         made = lines[end:]
         del lines[end:]
@@ -464,6 +466,14 @@ class Codegen:
     # -- shared memory ------------------------------------------------------------------------------------------------
     def barrier(self) -> None:
         self.t.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [i32(0)], "convergent nounwind")
+
+    def synchronize(self) -> None:
+        """A barrier behind all that was exchanged so far."""
+        self.barrier()
+        if not self.aside:
+            self.exchanged = 0
+            if self.rounds is not None and not self.rounds.count:
+                self.rounds.synchronized = True
 
     def keep(self, nbytes: int, align: int = 16) -> V:
         """Shared memory for as long as the program runs."""

@@ -31,7 +31,7 @@ def check(code: Codegen, op: Op) -> None:
 
 
 def barrier(code: Codegen, op: Op) -> None:
-    code.barrier()
+    code.synchronize()
 
 
 def int_to_ptr(code: Codegen, op: Op) -> None:

@@ -163,9 +163,9 @@ def store(code: Codegen, op: Op) -> None:
     # One thread writes what others may be about to read, or will read next.
     apart = writer is not None and (access.pointer in code.loaded or access.pointer.op is not None)
     if apart:
-        code.barrier()
+        code.synchronize()
     for group, (ptr, beyond), m in zip(access.groups, addresses, masks, strict=True):
         values = [own[r] if own else code.register(value, given, r) for r in group]
         memory.store(t, values, ptr, access.dtype, both(t, m, writer), beyond, hint(op))
     if apart:
-        code.barrier()
+        code.synchronize()

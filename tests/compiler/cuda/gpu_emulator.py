@@ -509,7 +509,7 @@ class Emulator:
                 return
             if asm[2].startswith("fence."):
                 return
-            if "release" in asm[2]:
+            if "release" in asm[2] and " red." not in asm[2]:
                 ptr, word = _split(asm[4])
                 self._store(self.typed(word)[0], *self.typed(ptr), mask)
                 return
