@@ -18,6 +18,9 @@ from .target import DATA_LAYOUT, SYMBOL, TRIPLE, Target
 
 #: Registers of a thread with which a processor runs as many threads as it can, and from which on fewer are worth a try.
 FULL, NEARLY_FULL = 32, 40
+#: Registers of a processor; how many more than for two blocks a kernel may take to be made again, so that two fit, and
+#: the bytes that a thread may store for it.
+REGISTERS, NEARLY, SPILLED = 64 << 10, 1.25, 64
 
 #: LLVM's pass managers and target machines are not safe to share; one compilation runs at a time.
 _lock = threading.Lock()
@@ -35,6 +38,7 @@ _UNSELECTABLE = re.compile(r"\b(frem|fp128|x86_fp80|ppc_fp128|invoke|landingpad|
 _LATER, _LATER_PTX = re.compile(r"(?:mma\.sync|cvt)\.[^;]*\.e[45]m[23]"), 84
 _RESOURCES = re.compile(r"Used (\d+) registers")
 _THREADS = re.compile(r"^\.reqntid .*$", re.MULTILINE)
+_COUNT = re.compile(r"^\.reqntid (\d+)\s*$", re.MULTILINE)
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
@@ -149,9 +153,24 @@ def assemble(code: str, target: Target) -> Assembled | None:
     return Assembled(cubin, int(registers[1]) if registers else 0, sum(int(stores) for stores, _ in spills))
 
 
-def assemble_densely(code: str, target: Target) -> Assembled | None:
-    """As `assemble`, with so few registers that a processor is full of threads, if none more are needed by much."""
+def _halved(code: str, registers: int) -> int | None:
+    """Registers with which a processor has room for two blocks, where it has only just none."""
+    threads = _COUNT.search(code)
+    if threads is None or ".minnctapersm" in code or ".maxnreg" in code:
+        return None
+    bound = REGISTERS // 2 // int(threads[1]) // 8 * 8
+    return bound if bound < registers <= NEARLY * bound else None
+
+
+def assemble_densely(code: str, target: Target, pairs: bool = False) -> Assembled | None:
+    """As `assemble`, with so few registers that a processor is full of threads, if none more are needed by much.
+
+    With `pairs`, also if it has room for two blocks then, for a few bytes of spills.
+    """
     found = assemble(code, target)
+    if pairs and found is not None and (halved := _halved(code, found.registers)) is not None:
+        bounded = assemble(_THREADS.sub(rf"\g<0>\n.maxnreg {halved}", code, count=1), target)
+        return bounded if bounded is not None and bounded.spills <= SPILLED else found
     if found is None or not FULL < found.registers <= NEARLY_FULL or ".minnctapersm" in code:
         return found
     bounded = assemble(_THREADS.sub(rf"\g<0>\n.maxnreg {FULL}", code, count=1), target)
