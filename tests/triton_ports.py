@@ -15,8 +15,8 @@ is installed, the tutorials run with it, too.  Options:
     --shards N          processes for each file of tests
     --no-peer           leave Triton out
 
-The tables say what became of each file, and what its plots would show: the last points of each line.  Where a test wants
-an error, any message will do: Triton's words are not ours.
+The tables say what became of each file, and what its plots would show: the last points of each line.  Where a test
+wants an error, any message will do: Triton's words are not ours.
 """
 
 from __future__ import annotations
