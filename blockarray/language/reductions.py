@@ -77,7 +77,7 @@ def max(
     input: Any, axis: Any = None, return_indices: Any = False, return_indices_tie_break_left: Any = True,
     keep_dims: Any = False,
 ) -> Any:  # fmt: skip
-    """Largest element along an axis, by default all, and if asked for, its index."""
+    """Largest element along an axis, by default all, and if asked for, its index; a NaN is larger than numbers."""
     return _extremum("max", input, axis, return_indices, keep_dims)
 
 
@@ -86,7 +86,7 @@ def min(
     input: Any, axis: Any = None, return_indices: Any = False, return_indices_tie_break_left: Any = True,
     keep_dims: Any = False,
 ) -> Any:  # fmt: skip
-    """Smallest element along an axis, by default all, and if asked for, its index."""
+    """Smallest element along an axis, by default all, and if asked for, its index; a NaN is smaller than numbers."""
     return _extremum("min", input, axis, return_indices, keep_dims)
 
 

@@ -116,6 +116,8 @@ class Tensor:
         raise CompilationError(f"a {self.type} cannot be iterated over")
 
     __hash__ = None  # type: ignore[assignment]
+    #: Numbers of NumPy leave operators to tensors.
+    __array_ufunc__ = None
 
     def item(self) -> Tensor:
         """The only element, as a scalar."""

@@ -221,6 +221,28 @@ def test_rows_of_descriptors():
     np.testing.assert_array_equal(x, before)
 
 
+def conditions(x_ptr, o_ptr, first_ptr, N: tl.constexpr):
+    x = tl.make_tensor_descriptor(x_ptr, [N], [1], [8])
+    first, last = tl.load(first_ptr), tl.load(first_ptr + 1)
+    k = tl.load(first_ptr + 2)
+    while k >= first and k < last:
+        tl.store(o_ptr + tl.arange(0, 8), x.load([(k - first) // 2 * 8]))
+        k += 1
+    if last > 3:
+        tl.store(o_ptr + 8 + tl.arange(0, 8), x.load([last]))
+    tl.assume(first <= last)
+    tl.store(o_ptr + 16 + tl.arange(0, 8), x.load([last - first]))
+
+
+def test_conditions_say_where_blocks_begin():
+    x, o = np.arange(32, dtype="f4"), np.zeros(24, "f4")
+    args = {"x_ptr": x, "o_ptr": o, "first_ptr": np.array([2, 7, 3], "i4"), "N": 32}
+    launch(conditions, **args)
+    np.testing.assert_array_equal(o, [*range(16, 24), *range(7, 15), *range(5, 13)])
+    names = [op.name for op in compiled(conditions, **args).walk()]
+    assert names.count("load_view") == 3 and names.count("load_ptr") == 3
+
+
 # -- atomics ----------------------------------------------------------------------------------------------------------
 def atomics(x_ptr, o_ptr):
     i = tl.arange(0, 4)
