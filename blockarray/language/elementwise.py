@@ -185,7 +185,8 @@ def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE) ->
 
 
 # -- rows of the table ------------------------------------------------------------------------------------------------
-def _floats(name: str, *xs: Any) -> list[Tensor]:
+def floats(name: str, *xs: Any) -> list[Tensor]:
+    """Operands that must be floating-point numbers."""
     tensors = [tensor(x) for x in xs]
     for x in tensors:
         if not x.dtype.is_floating():
@@ -193,17 +194,18 @@ def _floats(name: str, *xs: Any) -> list[Tensor]:
     return tensors
 
 
-def _row(name: str, row: str, exact: bool = False) -> Callable[..., Tensor]:
+def from_table(name: str, row: str, exact: bool = False) -> Callable[..., Tensor]:
+    """The function of floating-point numbers that a row of the op table is."""
     entry = ops.TABLE[row]
 
     def one(x: Any) -> Tensor:
-        (value,) = _floats(name, x)
+        (value,) = floats(name, x)
         result = elementwise(row, value.value, exact=exact)
         return Tensor(result, int1 if result.type.dtype == "bool" else value.dtype, value.shape)
 
     def two(x: Any, y: Any) -> Tensor:
         a, b = operands(x, y)
-        _floats(name, a, b)
+        floats(name, a, b)
         return a.like(elementwise(row, a.value, b.value))
 
     function = one if entry.arity == 1 else two
@@ -212,9 +214,9 @@ def _row(name: str, row: str, exact: bool = False) -> Callable[..., Tensor]:
     return function
 
 
-exp, exp2, log, log2 = (_row(n, n) for n in ("exp", "exp2", "log", "log2"))
-cos, sin, sqrt, floor, ceil = (_row(n, n) for n in ("cos", "sin", "sqrt", "floor", "ceil"))
-sqrt_rn = _row("sqrt_rn", "sqrt", exact=True)
+exp, exp2, log, log2 = (from_table(n, n) for n in ("exp", "exp2", "log", "log2"))
+cos, sin, sqrt, floor, ceil = (from_table(n, n) for n in ("cos", "sin", "sqrt", "floor", "ceil"))
+sqrt_rn = from_table("sqrt_rn", "sqrt", exact=True)
 for _function in (exp, exp2, log, log2, cos, sin, sqrt, sqrt_rn, floor, ceil):
     member(_function)
 
@@ -232,7 +234,7 @@ def abs(x: Any) -> Tensor:
 def fdiv(x: Any, y: Any, ieee_rounding: bool = False) -> Tensor:
     """The quotient of floating-point numbers."""
     a, b = operands(x, y)
-    _floats("fdiv", a, b)
+    floats("fdiv", a, b)
     return a.like(elementwise("divide", a.value, b.value, exact=ieee_rounding))
 
 
@@ -266,9 +268,9 @@ def fma(x: Any, y: Any, z: Any) -> Tensor:
     x, y = operands(x, y)
     x, z = operands(x, z)
     x, y = operands(x, y)
-    _floats("fma", x, y, z)
+    floats("fma", x, y, z)
     x, y, z = same_shape(x, y, z)
     return x.like(elementwise("fma", x.value, y.value, z.value))
 
 
-rsqrt, erf = member(_row("rsqrt", "rsqrt")), member(_row("erf", "erf"))
+rsqrt, erf = member(from_table("rsqrt", "rsqrt")), member(from_table("erf", "erf"))

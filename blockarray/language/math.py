@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from .elementwise import (
-    _floats,
-    _row,
     abs,
     ceil,
     clamp,
@@ -16,8 +14,10 @@ from .elementwise import (
     exp,
     exp2,
     fdiv,
+    floats,
     floor,
     fma,
+    from_table,
     log,
     log2,
     maximum,
@@ -33,16 +33,28 @@ from .errors import CompilationError
 from .types import int32, uint32, uint64
 from .values import Tensor, convert, tensor
 
-acos, asin, atan = _row("acos", "arccos"), _row("asin", "arcsin"), _row("atan", "arctan")
-acosh, asinh, atanh = _row("acosh", "arccosh"), _row("asinh", "arcsinh"), _row("atanh", "arctanh")
-cosh, sinh, tan, tanh = (_row(n, n) for n in ("cosh", "sinh", "tan", "tanh"))
-expm1, log1p, log10, cbrt = (_row(n, n) for n in ("expm1", "log1p", "log10", "cbrt"))
-trunc, rint, nearbyint = _row("trunc", "trunc"), _row("rint", "rint"), _row("nearbyint", "rint")
-isnan, isinf, isfinited = _row("isnan", "isnan"), _row("isinf", "isinf"), _row("isfinited", "isfinite")
-finitef, signbit, fabs = _row("finitef", "isfinite"), _row("signbit", "signbit"), _row("fabs", "absolute")
-atan2, hypot, copysign = _row("atan2", "arctan2"), _row("hypot", "hypot"), _row("copysign", "copysign")
-fmod, nextafter = _row("fmod", "fmod"), _row("nextafter", "nextafter")
-fmax, fmin = _row("fmax", "fmax"), _row("fmin", "fmin")
+acos, asin, atan = from_table("acos", "arccos"), from_table("asin", "arcsin"), from_table("atan", "arctan")
+acosh, asinh, atanh = from_table("acosh", "arccosh"), from_table("asinh", "arcsinh"), from_table("atanh", "arctanh")
+cosh, sinh, tan, tanh = (from_table(n, n) for n in ("cosh", "sinh", "tan", "tanh"))
+expm1, log1p, log10, cbrt = (from_table(n, n) for n in ("expm1", "log1p", "log10", "cbrt"))
+trunc, rint, nearbyint = from_table("trunc", "trunc"), from_table("rint", "rint"), from_table("nearbyint", "rint")
+isnan, isinf, isfinited = (
+    from_table("isnan", "isnan"),
+    from_table("isinf", "isinf"),
+    from_table("isfinited", "isfinite"),
+)
+finitef, signbit, fabs = (
+    from_table("finitef", "isfinite"),
+    from_table("signbit", "signbit"),
+    from_table("fabs", "absolute"),
+)
+atan2, hypot, copysign = (
+    from_table("atan2", "arctan2"),
+    from_table("hypot", "hypot"),
+    from_table("copysign", "copysign"),
+)
+fmod, nextafter = from_table("fmod", "fmod"), from_table("nextafter", "nextafter")
+fmax, fmin = from_table("fmax", "fmax"), from_table("fmin", "fmin")
 fast_dividef, div_rz = fdiv, fdiv
 fast_expf, fast_logf, fast_sinf, fast_cosf, fast_tanhf = exp, log, sin, cos, tanh
 
@@ -53,12 +65,12 @@ def pow(x: Any, y: Any) -> Tensor:
     return _power(x, convert(y, x.dtype) if y.dtype.is_int() and x.dtype.is_floating() else y)
 
 
-_power = _row("pow", "power")
+_power = from_table("pow", "power")
 
 
 def exp10(x: Any) -> Tensor:
     """Ten to the power of x."""
-    (x,) = _floats("exp10", x)
+    (x,) = floats("exp10", x)
     return _power(tensor(10.0, x.dtype), x)
 
 
@@ -69,7 +81,7 @@ def rcbrt(x: Any) -> Tensor:
 
 def round(x: Any) -> Tensor:
     """To the nearest integer, halves away from zero."""
-    (x,) = _floats("round", x)
+    (x,) = floats("round", x)
     whole = trunc(x)
     return whole + trunc((x - whole) * 2.0)
 

@@ -338,8 +338,9 @@ class Visitor(Control):
             raise
 
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        if function in _BUILTINS if _hashable(function) else False:
-            return _BUILTINS[function](*args, **kwargs)
+        python = _BUILTINS.get(function) if isinstance(function, (type, FunctionType, type(len))) else None
+        if python is not None:
+            return python(*args, **kwargs)
         if function is constexpr:
             return args[0]
         module = getattr(function, "__module__", None) or ""
@@ -380,10 +381,6 @@ class Visitor(Control):
                 raise CompilationError("elements of blocks and tuples cannot be assigned to; use tl.store or tl.where")
             case _:
                 raise CompilationError("attributes cannot be assigned to in kernels")
-
-
-def _hashable(x: Any) -> bool:
-    return isinstance(x, (type, FunctionType)) or type(x) is type(len)
 
 
 def inline(function: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None, depth: int = 0) -> Any:
