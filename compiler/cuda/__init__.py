@@ -64,7 +64,7 @@ def package(made: Code, target: Target) -> bytes:
         header["programs"] = made.programs
     if made.maps:
         header["maps"] = made.maps
-    assembled = back_end.assemble_densely(code, target, made.pairs)
+    assembled = back_end.assemble_densely(code, target, made.loads)
     if assembled is None:
         header["format"], payload = "ptx", code.encode()
     else:

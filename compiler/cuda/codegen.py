@@ -71,8 +71,8 @@ class Code(NamedTuple):
     resident: int = 0
     #: Whether it waits itself, before it touches memory, for what is queued before it.
     waits: bool = False
-    #: Whether two blocks of a processor are worth a few spills.
-    pairs: bool = False
+    #: Whether it is made of loads, above all, so that one more block of a processor is worth a few spills.
+    loads: bool = False
 
 
 @dataclass(slots=True)

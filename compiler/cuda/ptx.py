@@ -18,9 +18,9 @@ from .target import DATA_LAYOUT, SYMBOL, TRIPLE, Target
 
 #: Registers of a thread with which a processor runs as many threads as it can, and from which on fewer are worth a try.
 FULL, NEARLY_FULL = 32, 40
-#: Registers of a processor; how many more than for two blocks a kernel may take to be made again, so that two fit, and
-#: the bytes that a thread may store for it.
-REGISTERS, NEARLY, SPILLED = 64 << 10, 1.25, 64
+#: Registers of a processor, and the threads with which it hides what it waits for; by how much a kernel may need more
+#: registers to be made again, so that one more block fits, and the bytes that a thread may spill for that.
+REGISTERS, ENOUGH, NEARLY, SPILLED = 64 << 10, 1024, 1.5, 128
 
 #: LLVM's pass managers and target machines are not safe to share; one compilation runs at a time.
 _lock = threading.Lock()
@@ -153,23 +153,25 @@ def assemble(code: str, target: Target) -> Assembled | None:
     return Assembled(cubin, int(registers[1]) if registers else 0, sum(int(stores) for stores, _ in spills))
 
 
-def _halved(code: str, registers: int) -> int | None:
-    """Registers with which a processor has room for two blocks, where it has only just none."""
-    threads = _COUNT.search(code)
-    if threads is None or ".minnctapersm" in code or ".maxnreg" in code:
+def _roomier(code: str, registers: int) -> int | None:
+    """Registers with which one more block fits, if that may be worth it."""
+    found = _COUNT.search(code)
+    if found is None or ".minnctapersm" in code or ".maxnreg" in code:
         return None
-    bound = REGISTERS // 2 // int(threads[1]) // 8 * 8
-    return bound if bound < registers <= NEARLY * bound else None
+    threads = int(found[1])
+    blocks = REGISTERS // (threads * (-(-registers // 8) * 8))
+    bound = REGISTERS // threads // (blocks + 1) // 8 * 8
+    return bound if blocks * threads < ENOUGH and registers <= NEARLY * bound else None
 
 
-def assemble_densely(code: str, target: Target, pairs: bool = False) -> Assembled | None:
+def assemble_densely(code: str, target: Target, waits: bool = False) -> Assembled | None:
     """As `assemble`, with so few registers that a processor is full of threads, if none more are needed by much.
 
-    With `pairs`, also if it has room for two blocks then, for a few bytes of spills.
+    Code that mostly `waits` for memory has one more block instead of the registers that spill a few bytes.
     """
     found = assemble(code, target)
-    if pairs and found is not None and (halved := _halved(code, found.registers)) is not None:
-        bounded = assemble(_THREADS.sub(rf"\g<0>\n.maxnreg {halved}", code, count=1), target)
+    if waits and found is not None and (bound := _roomier(code, found.registers)) is not None:
+        bounded = assemble(_THREADS.sub(rf"\g<0>\n.maxnreg {bound}", code, count=1), target)
         return bounded if bounded is not None and bounded.spills <= SPILLED else found
     if found is None or not FULL < found.registers <= NEARLY_FULL or ".minnctapersm" in code:
         return found

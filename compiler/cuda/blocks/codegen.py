@@ -135,8 +135,8 @@ class Codegen:
                 f"kernel @{self.kernel.name} needs {shared} bytes of shared memory of a block, "
                 f"of {self.target.shared} that {self.target.arch} has"
             )
-        pairs = not most and not any(op.name == "dot" for op in self.kernel.walk())
-        return Code(text, self.threads, shared, waits=waits, pairs=pairs)
+        loads = not most and not any(op.name == "dot" for op in self.kernel.walk())
+        return Code(text, self.threads, shared, waits=waits, loads=loads)
 
     def _meet_queue(self) -> None:
         """Let what is queued behind begin, and wait for what is queued before."""
