@@ -20,6 +20,8 @@ from .function import JITFunction
 #: Milliseconds of runs of a candidate without and with the clock.
 _WARMUP, _REP = 10, 40
 _QUANTILES = (0.5, 0.2, 0.8)
+#: Seconds of compiling from which on processes that share it are worth their start.
+_PROCESSES = 4.0
 
 
 class Config:
@@ -257,19 +259,24 @@ class Autotuner(_Around):
         return found
 
     def _compile_ahead(self, candidates: list[Config], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Compile the candidates side by side; what is wrong with one shows when it is run."""
-        texts: list[str] = []
+        """Compile the candidates side by side, if that pays; what is wrong with one shows when it is run."""
+        texts: dict[str, None] = {}
         device = None
+        first = 0.0
         for c in candidates:
             try:
                 if c.pre_hook is not None:
                     c.pre_hook({**dict(zip(self.arg_names, args)), **kwargs, **c.options})
-                text, device = self.base_fn.lowered(*args, **kwargs, **c.options)
-                texts.append(text)
+                if not texts:
+                    started = perf_counter()
+                    self.fn.warmup(*args, **kwargs, **c.options)
+                    first = perf_counter() - started
+                text, device = self.fn.lowered(*args, **kwargs, **c.options)
+                texts[text] = None
             except Exception:
                 continue
-        if device is not None:
-            compiling.compile_ahead(dict.fromkeys(texts), device)
+        if device is not None and first * len(texts) > _PROCESSES:
+            compiling.compile_ahead(texts, device)
 
     def _place(self, key: tuple[Any, ...], candidates: list[Config], args: Any, kwargs: Any) -> str:
         """What the measurements are kept under on disk."""
@@ -328,6 +335,9 @@ class Heuristics(_Around):
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
         return self.fn.warmup(*args, grid=grid, **self._with(args, kwargs))
+
+    def lowered(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn.lowered(*args, **self._with(args, kwargs))
 
 
 def autotune(configs: Sequence[Config], key: Sequence[str], **options: Any) -> Callable[[Any], Autotuner]:
