@@ -25,6 +25,7 @@ from .assign import LOADS, SHAPES, assign, is_elementwise, joining, through
 from .convert import convert as move
 from .handlers import HANDLERS
 from .layout import Layout, pieces
+from .panel import ALIGNMENT
 
 #: Warps of a program, unless the kernel says so.
 WARPS = 4
@@ -123,6 +124,8 @@ class Codegen:
         params = ", ".join(f"{ty} %{name}" for name, ty in signature)
         most = self.kernel.attrs.get("maxnreg")
         bound = f' "nvvm.maxnreg"="{most}"' if most else ""
+        # Panels of products may lie there.
+        self.kept = -(-self.kept // ALIGNMENT) * ALIGNMENT
         base = f"  %exchange = getelementptr i8, {SHARED} @shared, i64 {self.kept}"
         text = "\n".join((
             "@shared = external addrspace(3) global [0 x i8], align 1024", *self.globals,

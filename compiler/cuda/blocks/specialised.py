@@ -135,7 +135,7 @@ class Specialised(Codegen, Pipelined):
             for name in self.names if name is not None
         )  # fmt: skip
         # Exchanges take place where results are staged, between the tiles.
-        start = min(self.sending.places.values(), default=self.kept)
+        start = min(self.sending.places.values(), default=-(-self.kept // ALIGNMENT) * ALIGNMENT)
         shared = max(self.kept, start + self.exchanges)
         exchange = f"  %exchange = getelementptr i8, {SHARED} @shared, i64 {start}"
         blocks, threads = 2 if two else 1, self.threads + BRINGING

@@ -22,7 +22,7 @@ from ..target import Target
 from . import layout
 from .axes import extents_of
 from .layout import Bit, Layout
-from .panel import ALIGNMENT, DEPTH, PIECE, Panel
+from .panel import DEPTH, PIECE, Panel
 from .streams import is_staged, suits
 
 if TYPE_CHECKING:
@@ -114,8 +114,6 @@ class Products:
         self.reading: list[V] = []
         #: Streams of which a loop's last round may still hold a stage.
         self.owing: dict[int, None] = {}
-        #: Where operands that come from registers wait.
-        self.room: dict[Op, int] = {}
         self._find()
 
     def _find(self) -> None:
@@ -267,7 +265,6 @@ class Products:
         a = self._staged_factor(first, 1)
         if a is None:
             words = self._words(first, first_of(first, sums))
-        b = self._staged_factor(second, 0) or self._own_factor(op, second)
         start: list[Register] | None = None
         if len(op.operands) > 2:
             acc = op.operands[2]
@@ -275,6 +272,7 @@ class Products:
                 self.settle()
             start = code.tile(acc, sums) if acc not in self.flight else code.tiles[acc]
             self.flight.pop(acc, None)
+        b = self._staged_factor(second, 0) or self._own_factor(second)
         if any(op is self.late.get(arg) for loop in self.turns for arg in loop.regions[0].args[1:]):
             special = self._takes_turns()
             if special is not None:
@@ -307,8 +305,8 @@ class Products:
         self.words += flat
         self.used += last
         if b.stage is None:
-            # Its place is written again before long.
             self.settle()
+            code.exchange_end()
 
     def _staged_factor(self, value: Value, depth: int) -> Factor | None:
         """An operand in a stage; `depth` is the dim along which products are summed."""
@@ -322,7 +320,7 @@ class Products:
         stream = special.streams[stage.number]
         return Factor(stream.panel, stage.at, stream.inner == depth ^ turned, stage)
 
-    def _own_factor(self, op: Op, value: Value) -> Factor:
+    def _own_factor(self, value: Value) -> Factor:
         """Put an operand where the tensor cores take it from."""
         code, t = self.code, self.code.t
         k, n = extents_of(value)
@@ -331,20 +329,15 @@ class Products:
         # Only elements of 16 bits may lie across the depth.
         deep = size == 1
         panel = Panel(n, k, size) if deep else Panel(k, n, size)
-        if op not in self.room:
-            code.keep(0, ALIGNMENT)
-            code.kept = -(-code.kept // ALIGNMENT) * ALIGNMENT
-            self.room[op] = code.kept
-            code.keep(panel.nbytes)
-        self.settle()
-        base = t.bin("add", t.op(f"ptrtoint {V('@shared', SHARED)} to i32", "i32"), i32(self.room[op]))
         vector = min(layout.log2(PIECE // size), layout.log2(panel.columns))
         held = layout.blocked((k, n), code.warps, vector, (0, 1) if deep else (1, 0))
         tile = code.tile(value, held)
         writer = code.writer(held)
         along, across = (1, 0) if deep else (0, 1)
         row, column = code.first(held, along), code.first(held, across)
-        code.barrier()
+        # At the beginning of that memory, which is where a panel may begin.
+        code.exchanged = None
+        base = t.op(f"ptrtoint {code.exchange(panel.nbytes)} to i32", "i32")
         run = 1 << vector
         for r in range(0, held.registers, run):
             down = t.bin("add", row, i32(held.offset(r, along)))
