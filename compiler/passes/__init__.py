@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ..ir import Kernel
 from ..verifier import VerifyError, verify
+from .accumulate import accumulate
 from .cse import cse
 from .dce import dce
 from .views import views
@@ -15,7 +16,7 @@ Pass = Callable[[Kernel], Kernel]
 #: What every kernel goes through, on every target.
 PIPELINE: tuple[Pass, ...] = (cse, dce)
 #: What goes before, for kernels that are written by hand.
-WRITTEN: tuple[Pass, ...] = (views,)
+WRITTEN: tuple[Pass, ...] = (accumulate, views)
 
 
 def pipeline(kernel: Kernel) -> tuple[Pass, ...]:

@@ -6,6 +6,7 @@ import pytest
 
 from blockarray.compiler import passes
 from blockarray.compiler.parser import parse
+from blockarray.compiler.passes.accumulate import accumulate
 from blockarray.compiler.passes.cse import cse
 from blockarray.compiler.passes.dce import dce
 from blockarray.compiler.verifier import verify
@@ -98,3 +99,39 @@ def test_results_of_rebuilt_regions_reach_later_ops():
         "%q = cast %r : f32\nstore_ptr %q, %p, %r"
     )
     assert names(passes.run, body) == ["negative", "for", "add", "cast", "store_ptr"]
+
+
+PRODUCT = """
+  %z = const {value=0.0} : f32
+  %a = broadcast %z {dims=()} : f32[16, 16]
+  %d = dot %a, %a : f32[16, 16]
+"""
+
+
+def test_a_sum_with_a_product_begins_with_the_other_tile():
+    body = PRODUCT + "%s = add %a, %d : f32[16, 16]\nstore_view %s, %p, %0, %0, %0"
+    kernel = parse(HEAD + body + "\n}")
+    made = dce(accumulate(kernel))
+    verify(made)
+    assert names(lambda k: dce(accumulate(k)), body).count("add") == 0
+    assert [len(op.operands) for op in made.walk() if op.name == "dot"] == [3]
+
+
+def test_a_product_that_is_read_elsewhere_is_added():
+    body = PRODUCT + "%s = add %a, %d : f32[16, 16]\n%t = multiply %s, %d : f32[16, 16]\nstore_view %t, %p, %0, %0, %0"
+    assert names(lambda k: dce(accumulate(k)), body).count("add") == 1
+
+
+def test_what_loops_carry_for_nothing_is_dropped():
+    body = (
+        "%one = const {value=1} : i64\n%f = cast %n : f32\n"
+        "%r, %s, %t = for %0, %n, %one, %f, %f, %0 (%i: i64, %x: f32, %y: f32, %k: i64) {\n"
+        " %u = add %x, %y : f32\n %v = square %x : f32\n %w = add %k, %one : i64\n"
+        " yield %u, %y, %w\n} : f32, f32, i64\n"
+        "store_ptr %s, %p, %0"
+    )
+    kernel = parse(HEAD + body + "\n}")
+    made = dce(kernel)
+    verify(made)
+    (loop,) = [op for op in made.walk() if op.name == "for"]
+    assert len(loop.results) == 1 and [op.name for op in loop.regions[0].ops] == ["yield"]

@@ -25,7 +25,7 @@ from ..target import Target
 from . import assign
 from .axes import Axes, constant, extents_of
 from .codegen import Codegen
-from .panel import ALIGNMENT, PIECE, Panel
+from .panel import ALIGNMENT, PIECE, ROWS, Panel
 from .sending import Sending
 from .streams import Parts, Stream, split
 
@@ -36,7 +36,7 @@ STAGES = 3
 #: Bytes of a tile of which there is one at a time, if it is brought outside of loops.
 LARGE = 16 << 10
 #: Registers of a thread that brings and of one that computes, and those that all begin with, by groups that compute.
-REGISTERS = {2: (40, 232), 3: (32, 160)}
+REGISTERS = {2: (56, 224), 3: (32, 160)}
 #: Of two blocks of one group each.
 SHARING = (24, 232)
 #: Elements along the rows of a map that only says where rows begin; positions are below.
@@ -409,45 +409,79 @@ class Bringing(Codegen):
     ) -> None:
         """Copy pieces of 16 bytes where memory allows, else element by element."""
         t, size = self.t, stream.panel.size
-        loop = lambda step: self._pieces(stream, to, full, pointer, offset, strides, bounds, step)
+        args = stream, to, full, pointer, offset, strides, bounds
         if assign.width(self.owner.stream_axes, stream.op, stream.inner) * size >= PIECE:
-            loop(PIECE // size)
+            self._pieces(*args)
             return
         start = t.op(f"ptrtoint {at(t, pointer, t.bin('mul', offset, i64(size)))} to i64", "i64")
         low = t.bin("or", start, t.bin("mul", strides[stream.outer], i64(size)))
         with t.if_else(t.cmp("eq", t.bin("and", low, i64(PIECE - 1)), i64(0))) as turn:
-            loop(PIECE // size)
+            self._pieces(*args)
             next(turn)
-            loop(1)
+            self._elements(*args)
 
     def _pieces(
-        self, stream: Stream, to: V, full: V, pointer: V, offset: V, strides: Sequence[V], bounds: Sequence[V],
-        step: int,
-    ) -> None:  # fmt: skip
-        """Copy `step` elements at a time."""
+        self, stream: Stream, to: V, full: V, pointer: V, offset: V, strides: Sequence[V], bounds: Sequence[V]
+    ) -> None:
+        """Copy 16 bytes at a time: a thread's pieces lie below each other."""
         t, owner, panel, size = self.t, self.owner, stream.panel, stream.panel.size
-        rows = strides[stream.outer]
+        step = PIECE // size
         pieces = panel.columns // step
         shift = pieces.bit_length() - 1
-        with t.for_(i32(panel.rows * pieces), BRINGING, self.number) as k:
-            row = t.bin("lshr", k, i32(shift))
-            column = t.bin("mul", t.bin("and", k, i32(pieces - 1)), i32(step))
+        rows = strides[stream.outer]
+        # Rows from one piece of a thread to its next, and how many pieces there are.
+        apart, count = BRINGING // pieces, max(1, panel.rows * pieces // BRINGING)
+        row = t.bin("lshr", self.number, i32(shift))
+        column = t.bin("mul", t.bin("and", self.number, i32(pieces - 1)), i32(step))
+        down, across = (t.cast("zext", v, "i64") for v in (row, column))
+        place = t.bin("add", t.bin("add", offset, t.bin("mul", down, rows)), across)
+        source = at(t, pointer, t.bin("mul", place, i64(size)))
+        further = t.bin("mul", rows, i64(apart * size))
+        nbytes: V = i32(PIECE)
+        low: V | None = None
+        if bounds:
+            left = t.bin("mul", t.bin("sub", bounds[stream.inner], across), i64(size))
+            some = t.call("llvm.smax.i64", "i64", [t.call("llvm.smin.i64", "i64", [left, i64(PIECE)]), i64(0)])
+            nbytes, low = t.cast("trunc", some, "i32"), bounds[stream.outer]
+        # The swizzle is the same again after some rows.
+        turns = min(max(1, ROWS // apart), count)
+        places = [self._place_of(panel, t.bin("add", row, i32(k * apart)), column) for k in range(turns)]
+        own = t.cmp("ult", self.number, i32(panel.rows * pieces)) if panel.rows * pieces < BRINGING else None
+        line, cell = t.cell("i32"), t.cell(source.ty)
+        t.set(line, to)
+        t.set(cell, source)
+        with t.if_(own), t.for_(i32(count * apart), turns * apart) as above:
+            for k in range(turns):
+                here, where = t.get(cell, source.ty), t.bin("add", t.get(line, "i32"), places[k])
+                some, there = nbytes, here
+                if low is not None:
+                    inside = t.bin("add", down, t.cast("zext", t.bin("add", above, i32(k * apart)), "i64"))
+                    some = t.select(t.cmp("slt", inside, low), nbytes, i32(0))
+                    there = t.select(t.cmp("ne", some, i32(0)), here, pointer)
+                owner._act("cp.async.cg.shared.global [$0], [$1], 16, $2;", where, there, some)
+                t.set(cell, at(t, here, further))
+            t.set(line, t.bin("add", t.get(line, "i32"), i32(turns * apart * panel.row)))
+        owner._act("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];", full)
+
+    def _elements(
+        self, stream: Stream, to: V, full: V, pointer: V, offset: V, strides: Sequence[V], bounds: Sequence[V]
+    ) -> None:
+        """Copy one element at a time."""
+        t, owner, panel, size = self.t, self.owner, stream.panel, stream.panel.size
+        shift = panel.columns.bit_length() - 1
+        with t.for_(i32(panel.rows * panel.columns), BRINGING, self.number) as k:
+            row, column = t.bin("lshr", k, i32(shift)), t.bin("and", k, i32(panel.columns - 1))
             down, across = (t.cast("zext", v, "i64") for v in (row, column))
-            place = t.bin("add", t.bin("add", offset, t.bin("mul", down, rows)), across)
+            place = t.bin("add", t.bin("add", offset, t.bin("mul", down, strides[stream.outer])), across)
             inside = None
             if bounds:
                 within = t.cmp("slt", down, bounds[stream.outer])
                 inside = t.bin("and", within, t.cmp("slt", across, bounds[stream.inner]))
             source = at(t, pointer, t.bin("mul", place, i64(size)))
+            (v,) = memory.load_words(t, source, {1: "u8", 2: "u16"}[size], 1, inside)
             target = t.bin("add", to, self._place_of(panel, row, column))
-            if step > 1:
-                self._piece(source, target, inside, bounds[stream.inner] if bounds else None, across, size, pointer)
-            else:
-                self._element(source, target, inside)
-        if step > 1:
-            owner._act("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];", full)
-        else:
-            owner._arrive(full)
+            owner._act(f"st.shared.b{8 * size} [$0], $1;", target, t.cast("zext", v, "i32"))
+        owner._arrive(full)
 
     def _place_of(self, panel: Panel, row: V, column: V) -> V:
         """`Panel.place`, computed."""
@@ -458,19 +492,3 @@ class Bringing(Codegen):
         place = t.bin("add", t.bin("add", box, inside), t.bin("mul", row, i32(panel.row)))
         turn = t.bin("and", t.bin("lshr", place, i32(7)), i32(panel.row // PIECE - 1))
         return t.bin("xor", place, t.bin("shl", turn, i32(4)))
-
-    def _piece(self, source: V, target: V, inside: V | None, bound: V | None, across: V, size: int, there: V) -> None:
-        """Copy what lies within bounds of a piece, and zeros; `there` is an address that is valid."""
-        t, owner = self.t, self.owner
-        nbytes = i32(PIECE)
-        if inside is not None and bound is not None:
-            left = t.bin("mul", t.bin("sub", bound, across), i64(size))
-            some = t.cast("trunc", t.call("llvm.smin.i64", "i64", [left, i64(PIECE)]), "i32")
-            nbytes = t.select(inside, some, i32(0))
-            source = t.select(inside, source, there)
-        owner._act("cp.async.cg.shared.global [$0], [$1], 16, $2;", target, source, nbytes)
-
-    def _element(self, source: V, target: V, inside: V | None) -> None:
-        t = self.t
-        (v,) = memory.load_words(t, source, "u16", 1, inside)
-        self.owner._act("st.shared.b16 [$0], $1;", target, t.cast("zext", v, "i32"))

@@ -121,9 +121,10 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
         for who, block in zip(threads, blocks):
             _copy(e, text, [int(x[who]) for x in operands], block)
         e.blocked[:] = False
-    elif text.startswith("st.shared.b16"):
-        _, places = e._places(operands[0].astype(np.int64), "(3)", 2, mask)
-        e.shared.reshape(-1)[places] = operands[1][mask].astype(np.uint16)[:, None].view(np.uint8)
+    elif text.startswith(("st.shared.b16", "st.shared.b8")):
+        size = 2 if "b16" in text else 1
+        _, places = e._places(operands[0].astype(np.int64), "(3)", size, mask)
+        e.shared.reshape(-1)[places] = operands[1][mask].astype(f"u{size}")[:, None].view(np.uint8)
     elif text.startswith("cp.async.cg"):
         assert e.ready[threads].all(), "what is queued before may not have ended"
         for who, block in zip(threads, blocks):
