@@ -88,17 +88,17 @@ def _product(code: Codegen, op: Op, slots: Sequence[Slot]) -> None:
         return join([t.load(cell, register_type(wide, width), 64) for cell in group])
 
     last = t.bin("sub", m, i64(1))
-    with Counted(t, i64(0), m, i64(count)) as top, Counted(t, i64(0), n, i64(width)) as column:
+    with Counted(t, i64(0), m, i64(count)) as top:
         # Rows past the end repeat the last one.
         rows = [t.call("llvm.smin.i64", "i64", [t.bin("add", top, i64(r)), last]) for r in range(count)]
-        for group, row in zip(cells, rows, strict=True):
-            start = load(acc[0], row, column, width) if acc else code.constant(0, wide, width)
-            write(group, start)
-        with Counted(t, i64(0), depth, i64(1)) as k:
-            y = load(b, k, column, width)
+        with Counted(t, i64(0), n, i64(width)) as column:
             for group, row in zip(cells, rows, strict=True):
-                x = splat(t, load(a, row, k, 0), width)
-                write(group, add_product(x, y, read(group)))
-        for group, row in zip(cells, rows, strict=True):
-            reg = convert(t, read(group), wide, result.dtype)
-            code.memory.store(result.dtype, reg, locate(result, row, column))
+                write(group, load(acc[0], row, column, width) if acc else code.constant(0, wide, width))
+            with Counted(t, i64(0), depth, i64(1)) as k:
+                y = load(b, k, column, width)
+                for group, row in zip(cells, rows, strict=True):
+                    x = splat(t, load(a, row, k, 0), width)
+                    write(group, add_product(x, y, read(group)))
+            for group, row in zip(cells, rows, strict=True):
+                reg = convert(t, read(group), wide, result.dtype)
+                code.memory.store(result.dtype, reg, locate(result, row, column))
