@@ -80,12 +80,43 @@ class Maker:
         if not extents:
             return b.const(self.draw(st.integers(0, SIZE - 1)))
         at = b.iota(size)
-        kind = self.draw(st.sampled_from(["plain", "scaled", "reversed"]))
+        kind = self.draw(st.sampled_from(["plain", "scaled", "reversed", "turned"]))
+        if kind == "turned":
+            return self.turned(extents)
         if kind == "scaled":
             at = b.op("multiply", at, b.broadcast(b.const(SIZE // size), (), (size,)))
         if kind == "reversed":
             at = b.op("subtract", b.broadcast(b.const(SIZE - 1), (), (size,)), at)
         return b.reshape(at, extents)
+
+    def turned(self, extents: Any) -> Value:
+        """Places in column-major order."""
+        b, found, stride = self.b, None, 1
+        for k, extent in enumerate(extents):
+            steps = b.op("multiply", b.iota(extent), b.broadcast(b.const(stride), (), (extent,)))
+            tile = b.broadcast(steps, (k,), extents)
+            found = tile if found is None else b.op("add", found, tile)
+            stride *= extent
+        assert found is not None
+        return found
+
+    def mask(self, extents: Any) -> Value | None:
+        """None, any mask, or bounds of some extents."""
+        b = self.b
+        match self.draw(st.sampled_from(["none", "none", "any", "bounds", "bounds"])):
+            case "any":
+                return self.pick(extents, "bool")
+            case "bounds" if extents:
+                found = None
+                for k in self.draw(st.sets(st.integers(0, len(extents) - 1), min_size=1)):
+                    limit = self.draw(st.sampled_from([self.n, b.const(extents[k] - 1, "i32"), b.const(0, "i32")]))
+                    places = b.cast(b.iota(extents[k]), "i32")
+                    name = self.draw(st.sampled_from(["less", "less_equal"]))
+                    inside = b.op(name, places, b.broadcast(limit, (), (extents[k],)))
+                    inside = b.broadcast(inside, (k,), extents)
+                    found = inside if found is None else b.op("logical_and", found, inside)
+                return found
+        return None
 
     def load(self, dtype: str, extents: Any = None) -> Value:
         b = self.b
@@ -94,12 +125,12 @@ class Maker:
         if self.draw(st.booleans()):
             at = b.cast(at, "i32")
         buffer = (self.outs if self.draw(st.integers(0, 3)) == 0 else self.buffers)[dtype]
-        mask = self.pick(extents, "bool") if self.draw(st.integers(0, 2)) == 0 else None
+        mask = self.mask(extents)
         return self.tame(b.load_ptr(buffer, at, mask, None if mask is None else 1))
 
     def store(self, value: Value) -> None:
         b, extents = self.b, value.type.extents
-        mask = self.pick(extents, "bool") if self.draw(st.integers(0, 2)) == 0 else None
+        mask = self.mask(extents)
         b.store_ptr(self.tame(value), self.outs[value.type.dtype], self.places(extents), mask)
 
     def step(self) -> None:
