@@ -122,6 +122,19 @@ def download(
     return np.ndarray(shape, dtype, elements, (offset - low) * dtype.itemsize, steps)
 
 
+#: Workspaces that kernels leave as they found them: what was zero is zero again.
+_kept: dict[CudaDevice, Buffer] = {}
+
+
+def _kept_workspace(device: CudaDevice, nbytes: int) -> Buffer:
+    """So many bytes at least, the first of which are zero before each kernel: none need be cleared between two."""
+    space = _kept.get(device)
+    if space is None or space.nbytes < nbytes:
+        space = _kept[device] = allocate(device, nbytes)
+        copies.clear(space, 0, None)
+    return space
+
+
 class CudaLaunch(Arguments):
     """A kernel step on a GPU: its code and its arguments."""
 
@@ -174,9 +187,12 @@ class CudaLaunch(Arguments):
         space = None
         if self.works and self.code.kernel is None:
             function = self.code.function
-            space = allocate(self.device, function.workspace(self.step.programs))
-            if zeroed := function.header.get("workspace_zeroed"):
-                copies.clear(space, 0, None if zeroed is True else zeroed)
+            nbytes = function.workspace(self.step.programs)
+            space = _kept_workspace(self.device, nbytes) if function.header.get("workspace_kept") else None
+            if space is None:
+                space = allocate(self.device, nbytes)
+                if zeroed := function.header.get("workspace_zeroed"):
+                    copies.clear(space, 0, None if zeroed is True else zeroed)
         self.pack(nodes, base, check.word.address if check else 0, space.address if space else 0)
         if self.code.kernel is not None:
             self._interpret(nodes, memory, base, check)

@@ -28,7 +28,7 @@ def tiles(space: Space, usual: Tiles, policy: Policy) -> tuple[Tiles, dict[str, 
     """The tiles of a kernel, attributes for its code, and whether these were chosen by measuring."""
     names = {f"d{k}": axis for k, axis in enumerate(usual)}
     blocks = {name: block for name, axis in names.items() if (block := usual[axis]) is not None}
-    attrs = {"parts": space.parts} if space.parts > 1 else {"shares": space.shares} if space.shares else {}
+    attrs = space.attrs
     picked = {**blocks, **attrs}
     if space.group.product is not None and space.reduces_rows():
         return usual, attrs, False
@@ -87,10 +87,12 @@ def _gpu_products(space: Space, names: Mapping[str, Axis], blocks: Choice, proce
         sides = [*schedule.GPU_TRIPLES]
     elif tensor:
         narrow = [*schedule.GPU_NARROW_PRODUCT] if boxes and space.cluster > 1 else []
-        sides = [*dict.fromkeys([*schedule.wide_tiles(product), *narrow, *(side[::-1] for side in narrow), *squares])]
+        wide = [*schedule.wide_tiles(product), *(schedule.GPU_BOXED_PRODUCT if narrow else ())]
+        sides = [*dict.fromkeys([*wide, *narrow, *(side[::-1] for side in narrow), *squares])]
     else:
         sides = [*schedule.GPU_TILES.get(dtypes.name(dtype), squares)]
-    (m, n), (_, k, _) = (names[d].size for d in blocks), space.contraction or (None, None, None)
+    m, n = (names[d].size for d in blocks)
+    batches = prod(a.size for a in space.parallel) // (m * n)
     for rows, columns in sides:
         if _LEAST * rows * columns < prod(blocks.values()) or rows > 2 * bucket(m) or columns > 2 * bucket(n):
             continue
@@ -100,11 +102,12 @@ def _gpu_products(space: Space, names: Mapping[str, Axis], blocks: Choice, proce
             continue
         yield from ({**tile, "together": high} for high in TOGETHER if high < -(-m // rows))
         yield {**tile, "stages": STAGES}
-        if boxes and max(rows, columns) == 128:
+        if not boxes:
+            continue
+        if max(rows, columns) == 128:
             yield from ({**tile, "parts": parts} for parts in schedule.GPU_PARTS if 1 < parts <= space.cluster)
-        count = -(-m // rows) * -(-n // columns)
-        if boxes and k and k.size >= schedule.GPU_SHARED_DEPTH and count > processors and count % processors:
-            yield {**tile, "shares": processors}
+        count = schedule.count((rows, columns), (m, n), batches)
+        yield from ({**tile, "spread": parts} for parts in schedule.GPU_SPREAD if parts * count <= processors)
 
 
 def _cpu_products() -> Iterable[Choice]:

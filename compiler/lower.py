@@ -474,7 +474,7 @@ class Lowering:
             self.b.param("errors", Type("i64", pointer=True))
             self.args.append(Arg("errors"))
         across = any(w.node.op.kind == "scan" and self.tile[w.axes[0]] is not None for w in self.walks)
-        if across or self.attrs.keys() & {"shares", "split"} or (self.contraction is not None and not self.gpu):
+        if across or self.attrs.keys() & {"spread", "split"} or (self.contraction is not None and not self.gpu):
             self.b.param("workspace", Type("i8", pointer=True))
             self.args.append(Arg("workspace"))
 

@@ -47,8 +47,8 @@ UPRIGHT_PRODUCT = 64
 #: Rows and columns of the least tile that tensor cores are kept busy with, elements of k in a step, and of the shortest
 #: part of k that is worth adding up.
 TENSOR_TILE, TENSOR_STEP, LEAST_PART = (128, 64), 64, 512
-#: Parts of k, and the time of a kernel that adds them up, relative to that of beginning and ending a tile.
-ADDING = 1.5
+#: Parts of k, and the microseconds of a kernel that adds them up.
+ADDING = 2.25
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 #: Sides of a product of float32 from which it is worth preparing its operands for tensor cores.
 TRIPLES_SIDE = 128
@@ -437,7 +437,7 @@ class _Preparation:
 
         def cost(parts: int) -> float:
             count = prod(batch) * parts
-            found, *_ = product_cost(GPU_WIDE_PRODUCT, (m, n), products * k // parts, count, processors, cluster)
+            found, _ = product_cost(GPU_WIDE_PRODUCT, (m, n), products * k // parts, count, processors, cluster)
             # What is added up is written and read again, in four bytes an element.
             return found + (parts > 1) * (ADDING + 8 * m * n * count / (GPU_BYTES * processors))
 

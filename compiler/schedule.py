@@ -7,8 +7,9 @@ are in no tile have one position a program.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -71,24 +72,24 @@ GPU_TILES: dict[str, dict[tuple[int, int], float]] = {
     "c64": {(128, 128): 8.6, (128, 64): 4.6, (64, 64): 2.6, (32, 32): 0.9, (16, 16): 0.4},
     "c128": {(128, 64): 4.4, (64, 64): 2.4, (32, 32): 0.8, (16, 16): 0.4},
 }
-#: GPU: tiles of products whose processors each take several, in tensor cores; the times of beginning and ending one,
-#: and of a step of 64 along k, in units of 1.5 microseconds.
-GPU_WIDE_PRODUCT = {(128, 256): (3.4, 0.45), (128, 128): (1.2, 0.25), (128, 64): (1.0, 0.17)}
-#: GPU: the same of tiles of few columns, or rows.
-GPU_NARROW_PRODUCT = {(128, 32): (0.8, 0.17), (128, 16): (0.8, 0.16)}
+#: GPU: tiles of products whose processors each take several, in tensor cores; the microseconds of beginning and ending
+#: one, and of a step of 64 along k.
+GPU_WIDE_PRODUCT = {(128, 256): (2.7, 0.61), (128, 128): (0.8, 0.33), (128, 64): (0.5, 0.25)}
+#: GPU: the same of tiles that only the copy engine fills, and of those of few columns, or rows.
+GPU_BOXED_PRODUCT = {(128, 224): (2.1, 0.575), (128, 192): (1.5, 0.47), (128, 160): (1.1, 0.435)}
+GPU_NARROW_PRODUCT = {(128, 32): (0.3, 0.25), (128, 16): (0.3, 0.24)}
+#: GPU: microseconds of beginning a product; bytes of memory that a processor takes in one.
+GPU_BEGINNING, GPU_BYTES = 1.0, 30_000
+#: GPU: columns that a last tile of more columns may have instead.
+GPU_EDGE = 64
 #: GPU: parts of k of one tile that blocks of a cluster multiply, and what it costs to add them up, for each column.
-GPU_PARTS, GPU_ADDED_UP = (1, 2, 4, 8), 0.02
+GPU_PARTS, GPU_ADDED_UP = (1, 2, 4, 8), 0.03
+#: GPU: parts of k of one tile that are added up through memory, and what that costs: in all, and for a megabyte.
+GPU_SPREAD, GPU_SPREADING, GPU_SPREAD_BYTES = (2, 4, 8, 16, 32), 7.0, 0.2
 #: GPU: most rows and columns of products that have a small tile each.
 GPU_SMALL = 32
 #: GPU: most rows or columns of products whose other operand is computed as it comes from memory, see cuda/streamed.py.
 GPU_STREAMED = 64
-#: GPU: part of the time that processors are idle at the end of a product for its last tiles to be shared, and least k;
-#: what sharing costs, in rounds of tiles.
-GPU_LOST, GPU_SHARED_DEPTH, GPU_SHARING = 0.1, 1024, 0.05
-#: GPU: the same part where a processor takes more than so many tiles, next to which sharing costs little.
-GPU_LEAST_LOST, GPU_MANY_TILES = 0.01, 8
-#: GPU: bytes of memory that a processor takes in that time.
-GPU_BYTES = 45_000
 #: The same of products of float32 in parts.
 GPU_TRIPLES = {(128, 128): 1.5, (128, 64): 0.85}
 #: GPU: columns of a tile at most whose sums are promoted.
@@ -121,11 +122,9 @@ class Space:
     scattered: list[Axis]
     #: Axes along which windows of the same memory are shifted, on a GPU.
     shifted: set[Axis]
-    #: Blocks that may share a tile of a product, and those that do.
+    #: Blocks that may be a cluster; what a product's kernel is to do with its tiles.
     cluster: int = 1
-    parts: int = 1
-    #: Processors that share what is left over of a product's tiles; 0: some have one tile more than others.
-    shares: int = 0
+    attrs: dict[str, int] = field(default_factory=dict)
 
     def reduces_rows(self) -> bool:
         """Whether rows of a product are reduced."""
@@ -330,7 +329,7 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
         return {m: tile[0], k: None, n: tile[1]}
     if m and k and n and product is not None and product.attrs == "high":
         # An element has twice the bytes of a narrower one.
-        _, tile, _ = product_cost(GPU_WIDE_PRODUCT, sizes, 2 * k.size, batches, processors, 1)
+        tile = product_cost(GPU_WIDE_PRODUCT, sizes, 2 * k.size, batches, processors, 1)[1].tile
         return {m: tile[0], k: None, n: tile[1]}
     if m and k and n and product is not None and _is_wide(product) and max(sizes) > GPU_SMALL:
         narrow = product.inputs[0].dtype.itemsize == 1
@@ -339,19 +338,17 @@ def _gpu_product(space: Space, processors: int) -> Tiles:
         if not narrow and space.cluster > 1 and few.size <= GPU_STREAMED and _is_dequantised(space, k, many):
             width = max(16, bucket(few.size))
             tile = (128, width) if many is m else (width, 128)
-            space.parts = max(1, min(space.cluster, processors // (batches * -(-many.size // 128))))
+            parts = max(1, min(space.cluster, processors // (batches * -(-many.size // 128))))
+            space.attrs = Tiling(tile, parts).attrs()
             return {m: tile[0], k: None, n: tile[1]}
         if not narrow and few.size <= GPU_STREAMED and space.computed(many):
             return {a: None if a is k else GPU_STREAMED if a is many else max(16, bucket(few.size)) for a in (m, k, n)}
         tiles = wide_tiles(product)
         boxes = not narrow and space.cluster > 1 and in_boxes(space)
-        _, tile, parts = product_cost(tiles, sizes, depth, batches, processors, space.cluster if boxes else 1)
-        if boxes or batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True)) >= processors // 4:
-            space.parts = parts
-            tiles = batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True))
-            if boxes and parts == 1 and _is_uneven(tiles, depth, processors):
-                space.shares = processors
-            return {m: tile[0], k: None, n: tile[1]}
+        _, found = product_cost(tiles, sizes, depth, batches, processors, space.cluster if boxes else 1)
+        if boxes or count(found.tile, sizes, batches) >= processors // 4:
+            space.attrs = found.attrs()
+            return {m: found.tile[0], k: None, n: found.tile[1]}
     tiles = {} if product is None else GPU_TILES.get(dtypes.name(product.inputs[0].dtype), {})
     if m and k and n and tiles:
         tile = _quickest(tiles, sizes, k.size, batches, processors)
@@ -421,39 +418,66 @@ def in_boxes(space: Space) -> bool:
     return all(form is not None and _is_boxed(form) for form in forms)
 
 
+class Tiling(NamedTuple):
+    """How a product is cut: its tiles, and parts of k that blocks of a cluster have, or blocks anywhere."""
+
+    tile: tuple[int, int]
+    parts: int = 1
+    spread: int = 1
+    #: Columns of a last tile that has no more.
+    edge: int = 0
+
+    def attrs(self) -> dict[str, int]:
+        """What the kernel's code depends on, beside the tile."""
+        found = {"parts": self.parts, "spread": self.spread, "edge": self.edge}
+        return {name: value for name, value in found.items() if value > 1}
+
+
 def product_cost(
     tiles: Iterable[tuple[int, int]], sizes: Sequence[int], depth: int, batches: int, processors: int, cluster: int
-) -> tuple[float, tuple[int, int], int]:
-    """The least time of a product, with its tile and parts of k; `cluster` is 1 where boxes cannot be copied."""
-    tiles = [*tiles]
+) -> tuple[float, Tiling]:
+    """The least microseconds of a product, and how; `cluster` is 1 where boxes cannot be copied."""
+    found = [Tiling(tile) for tile in tiles]
     if cluster > 1:
-        tiles += GPU_NARROW_PRODUCT
-        tiles += [(few, many) for many, few in tiles if few <= 64]
-    found = [(tile, parts) for tile in tiles for parts in (GPU_PARTS if max(tile) < 256 else (1,)) if parts <= cluster]
-    cost = lambda tile, parts: _cost(tile, parts, sizes, depth, batches, processors, cluster > 1)
-    return min(((cost(*f), *f) for f in found), key=lambda f: f[0])
+        found += map(Tiling, (*GPU_BOXED_PRODUCT, *GPU_NARROW_PRODUCT))
+        found += [Tiling((few, many)) for (many, few), *_ in found if few <= GPU_EDGE]
+        found += [
+            t._replace(parts=p) for t in found for p in GPU_PARTS if 1 < p <= cluster and max(t.tile) <= 128
+        ] + [
+            t._replace(spread=p) for t in found for p in GPU_SPREAD if p * count(t.tile, sizes, batches) <= processors
+        ]  # fmt: skip
+    return min(((_cost(t, sizes, depth, batches, processors), t) for t in found), key=lambda f: f[0])
 
 
-def _is_uneven(tiles: int, depth: int, processors: int) -> bool:
-    """Whether processors share what is left over when all have taken whole tiles; see cuda/shares.py."""
-    lost = 1 - tiles / (-(-tiles // processors) * processors)
-    least = GPU_LEAST_LOST if tiles > GPU_MANY_TILES * processors else GPU_LOST
-    return tiles > processors and lost > least and depth >= GPU_SHARED_DEPTH
+def count(tile: tuple[int, int], sizes: Sequence[int], batches: int) -> int:
+    """Tiles of a product."""
+    return batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True))
 
 
-def _cost(
-    tile: tuple[int, int], parts: int, sizes: Sequence[int], depth: int, batches: int, processors: int, shares: bool
-) -> float:
-    """The time of a product in tiles of so many rows and columns, each by several blocks."""
-    tiles = batches * prod(-(-s // t) for s, t in zip(sizes, tile, strict=True))
+def has_edge(tile: tuple[int, int], sizes: Sequence[int]) -> bool:
+    """Whether the last of several tiles has few columns."""
+    return sizes[1] > tile[1] > GPU_EDGE >= sizes[1] % tile[1] > 0
+
+
+def _cost(how: Tiling, sizes: Sequence[int], depth: int, batches: int, processors: int) -> float:
+    """The microseconds of a product: see docs/architecture.md."""
+    tiles, parts = count(how.tile, sizes, batches), how.parts * how.spread
+    known = {**GPU_WIDE_PRODUCT, **GPU_BOXED_PRODUCT, **GPU_NARROW_PRODUCT}
+    ends, step = known.get(how.tile) or known[how.tile[1], how.tile[0]]
     # Clusters lie in groups of processors, which they do not fill.
-    together = processors if parts == 1 else max(1, processors * 32 // 33 // parts)
-    rounds = -(-tiles // together)
-    if shares and parts == 1 and _is_uneven(tiles, depth, processors):
-        rounds = tiles / processors + GPU_SHARING
-    known = {**GPU_WIDE_PRODUCT, **GPU_NARROW_PRODUCT}
-    ends, step = known.get(tile) or known[tile[1], tile[0]]
+    together = processors if how.parts == 1 else max(1, processors * 32 // 33 // how.parts)
+    narrow = -(-sizes[0] // how.tile[0]) if how.edge else 0
+    rounds = -(-(tiles - narrow) * how.spread // together)
+    if how.edge:
+        # Narrow tiles take the places that the others leave, if these are enough.
+        part = GPU_WIDE_PRODUCT[128, GPU_EDGE][1] / step
+        rounds += part * (narrow > int(1 / part) * (rounds * together - tiles + narrow))
     nbytes = 2 * batches * (depth * sum(sizes) + prod(sizes))
-    work = rounds * -(-depth // (64 * parts)) * step, nbytes / GPU_BYTES / (tiles * parts / rounds)
+    work = rounds * -(-depth // (64 * parts)) * step, nbytes * rounds / GPU_BYTES / (tiles * parts)
     # What goes on side by side hides most of what takes less time.
-    return rounds * (ends + (parts > 1) * GPU_ADDED_UP * min(tile)) + max(work) + min(work) / 4
+    found = GPU_BEGINNING + rounds * ends + max(work) + min(work) / 4
+    if how.parts > 1:
+        found += rounds * GPU_ADDED_UP * min(how.tile)
+    if how.spread > 1:
+        found += GPU_SPREADING + GPU_SPREAD_BYTES * 4e-6 * tiles * how.spread * prod(how.tile)
+    return found

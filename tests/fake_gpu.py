@@ -200,7 +200,10 @@ class _Emulated(_Interpreted):
     @staticmethod
     def header(kernel: Kernel) -> dict[str, Any]:
         code = _generated(text(kernel))
-        names = ("threads", "cluster", "resident", "waits", "shared", "workspace", "workspace_zeroed", "programs")
+        names = (
+            "threads", "cluster", "resident", "waits", "shared", "workspace", "workspace_zeroed", "workspace_kept",
+            "programs",
+        )  # fmt: skip
         return {name: value for name in names if (value := getattr(code, name)) is not None}
 
 

@@ -58,7 +58,7 @@ def package(made: Code, target: Target) -> bytes:
     """What `compile` gives, of code that is not a kernel's."""
     code = back_end.emit(made.text, target)
     header: dict[str, Any] = {"threads": made.threads, "shared": made.shared, "workspace": made.workspace}
-    header["workspace_zeroed"] = made.workspace_zeroed
+    header.update(workspace_zeroed=made.workspace_zeroed, workspace_kept=made.workspace_kept)
     header.update(cluster=made.cluster, resident=made.resident, waits=made.waits)
     if made.programs is not None:
         header["programs"] = made.programs
@@ -78,11 +78,12 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], bytes]:
     """What `compile` gives, as its header and the code.
 
     The header holds ``threads`` of a block, how many blocks of a ``cluster`` run a program, bytes of dynamic ``shared``
-    memory, ``workspace`` as bytes in all and bytes a program, whether it must be zeroed, ``programs`` if another number
-    of them must be launched than the kernel has, how many blocks of a processor go through all programs (``resident``;
-    0: each program has its own), whether the code ``waits`` itself for what is queued before it, the tensor ``maps``
-    that follow the arguments (``dtype``, box, and the slots of their pointer, sizes and strides, innermost first), and
-    ``format``: "cubin", with ``registers`` of a thread and ``spills`` in bytes, or "ptx".
+    memory, ``workspace`` as bytes in all and bytes a program, whether it must be zeroed or is kept from launch to
+    launch with zeros where it had some, ``programs`` if another number of them must be launched than the kernel has,
+    how many blocks of a processor go through all programs (``resident``; 0: each program has its own), whether the
+    code ``waits`` itself for what is queued before it, the tensor ``maps`` that follow the arguments (``dtype``, box,
+    and the slots of their pointer, sizes and strides, innermost first), and ``format``: "cubin", with ``registers`` of
+    a thread and ``spills`` in bytes, or "ptx".
     """
     (length,) = _LENGTH.unpack_from(blob)
     start = _LENGTH.size + length

@@ -61,6 +61,8 @@ class Code(NamedTuple):
     workspace: tuple[int, int] = (0, 0)
     #: Whether it must be zeroed, or how many bytes of it.
     workspace_zeroed: bool | int = False
+    #: Whether it keeps from launch to launch, its first bytes as it found them: zero.
+    workspace_kept: bool = False
     #: Programs to launch, where it is not the kernel's number.
     programs: int | None = None
     #: Tensor maps that follow the arguments: see tensor_maps.py.

@@ -72,7 +72,7 @@ class Epilogue:
         #: Ops over rows, without and with such results.
         lines = [op for op in self.needed if op.result.type.extents == (gemm.m,)]
         self.lines = [[op for op in lines if (op.result in late) == behind] for behind in (False, True)]
-        self.blocks = gemm.columns // BLOCK
+        self.blocks = -(-gemm.columns // BLOCK)
         self.outputs: list[Output] = []
         each = 0
         for op in stores:
@@ -249,7 +249,7 @@ class Epilogue:
         t = gemm.t
         row = t.bin("add", t.cast("trunc", gemm.starts[gemm.m], "i32"), self.above)
         column = t.cast("trunc", gemm.starts[gemm.n], "i32")
-        return map_.place(t.bin("add", column, i32(block * BLOCK + part * map_.box[0])), row, gemm.programs)
+        return map_.place(t.bin("add", column, i32(self._first(block) + part * map_.box[0])), row, gemm.programs)
 
     def prefetch(self) -> None:
         """Load what the first block needs, before the sums are there."""
@@ -309,8 +309,12 @@ class Epilogue:
 
     def _pairs(self, block: int) -> list[tuple[int, int]]:
         """A thread's pairs of columns in a block."""
-        count = BLOCK // APART
-        return [(2 * k, 2 * k + 1) for k in range(block * count, (block + 1) * count)]
+        first = self._first(block) // APART
+        return [(2 * k, 2 * k + 1) for k in range(first, first + BLOCK // APART)]
+
+    def _first(self, block: int) -> int:
+        """The first column of a block; the last block is whole, too, and may have some of the columns before again."""
+        return min(block * BLOCK, self.gemm.columns - BLOCK)
 
     def _width(self, op: ir.Op) -> tuple[bool, int]:
         """Whether columns are neighbours in memory, and how many of them one access takes."""
@@ -596,7 +600,7 @@ class Epilogue:
         gemm = self.gemm
         t, e = gemm.t, gemm.e
         _, _, strides, _ = view(op)
-        above, before = t.cast("zext", self.above, "i64"), i64(block * BLOCK)
+        above, before = t.cast("zext", self.above, "i64"), i64(self._first(block))
         start = e.address(op, {gemm.m: above, gemm.n: before})
         rows, columns = (
             t.cast("trunc", t.bin("sub", gemm._extent(d), first), "i32")

@@ -21,8 +21,8 @@ from .mma import Mma
 from .mma64 import Mma64
 from .parts import Parts
 from .promoted import Promoted
-from .shares import Shares
 from .simt import Simt
+from .spread import Spread
 from .streamed import Streamed
 from .target import Target
 from .tf32 import Tf32
@@ -33,7 +33,7 @@ from .wgmma import Wgmma
 def generate(kernel: ir.Kernel, target: Target) -> Code:
     """The module of a matrix product."""
     order = (
-        Triples, Tf32, Parts, Shares, Promoted, Hopper, Dequantised, DequantisedParts, Streamed, Wgmma, Mma, Hopper64,
+        Triples, Tf32, Parts, Spread, Promoted, Hopper, Dequantised, DequantisedParts, Streamed, Wgmma, Mma, Hopper64,
         Mma64,
     )  # fmt: skip
     schedule = next((s for s in order if s.suits(kernel, target)), Simt)

@@ -8,7 +8,7 @@ under way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from .. import ir
@@ -31,8 +31,12 @@ LOADING, MULTIPLYING = 128, 256
 FEW, MANY = 40, 232
 #: Columns of a tile, at least, that warps store together.
 SIDE = 64
+#: Columns of a tile.
+WIDTHS = (16, *range(32, 257, 32))
 #: Bytes of all barriers of a kind.
 BARRIERS = 128
+#: Bytes of the sums that a thread leaves for another at once, those of two rows and two columns.
+QUAD = 16
 #: Steps of k by which one group of warps finishes a tile before the other, so that one multiplies while the other
 #: computes what comes after the product.
 LEAST_LAG, MOST_LAG = 2, 4
@@ -44,9 +48,14 @@ class Hopper(Specialised, Wgmma):
     blocks = 1
     #: Rows of 2,048 elements: their panels stay in the L2 cache.
     together = 16
-    #: Blocks that share a tile, and bytes of shared memory for what they tell each other.
+    #: Blocks of a cluster, whether what they have of a tile is added up, and bytes of shared memory for that.
     cluster = 1
+    added = False
     exchange = 0
+    #: Columns to which the products of a last tile that has no more are restricted (0: they are not), and whether the
+    #: tile whose panels are loaded is such a one, where that matters.
+    edge = 0
+    narrow: V | None = None
     #: Bytes of shared memory behind the stages, where no finished tile is.
     spare = 0
     #: Bytes of shared memory for what is neither of the stages nor of finished tiles.
@@ -62,18 +71,22 @@ class Hopper(Specialised, Wgmma):
             return False
         made = Hopper(kernel, target)
         rows, columns = made.block
-        return rows == ROWS and 16 <= columns <= 256 and None not in made.maps.values()
+        # Some columns may be finished twice, which is once too often for what rows are reduced to.
+        twice = columns > SIDE and columns % SIDE and any(op.name == "reduce" for op in kernel.body.ops)
+        return rows == ROWS and columns in WIDTHS and not twice and None not in made.maps.values()
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         super().__init__(kernel, target)
         self.threads = LOADING + MULTIPLYING
         self.maps: dict[str, TensorMap | None] = {"a": self._map(self.a), "b": self._map(self.b)}
+        self.edge = kernel.attrs.get("edge", self.edge)
+        self.boxes = kernel.attrs.get("boxes", self.boxes)
         self._place_panels()
         self.epilogue = self._epilogue()
         self._layout()
 
     def _epilogue(self) -> Epilogue | Direct:
-        return Epilogue(self) if self.cluster == 1 and self.columns >= SIDE else Direct(self)
+        return Epilogue(self) if not self.added and self.columns >= SIDE else Direct(self)
 
     def _sides(self) -> tuple[list[str], tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]]:
         """The dims m, k and n, and the operands; of a product of few rows, those of its transpose.
@@ -179,8 +192,36 @@ class Hopper(Specialised, Wgmma):
     @contextmanager
     def _each_tile(self) -> Iterator[V]:
         """A loop over the block's tiles; gives their numbers."""
-        with self.t.for_(self.tiles, self.step_, self.first) as tile, self.e.scope():
-            yield tile
+        t = self.t
+        if not self.edge:
+            with t.for_(self.tiles, self.step_, self.first) as tile, self.e.scope():
+                yield tile
+            return
+        # The order turns from round to round, so that the narrow tiles, which are last, go to the same few blocks.
+        cell, last = t.cell("i32"), t.bin("sub", self.step_, i32(1))
+        t.set(cell, self.first)
+        with t.for_(self.tiles, self.step_) as before, self.e.scope():
+            own = t.get(cell, "i32")
+            t.set(cell, t.bin("sub", last, own))
+            tile = t.bin("add", before, own)
+            with t.if_(t.cmp("slt", tile, self.tiles)):
+                yield tile
+
+    def _places(self, linear: V, counts: Sequence[V]) -> list[V]:
+        if not self.edge or len(counts) > 2:
+            return super()._places(linear, counts)
+        # The last column of tiles, which are narrow, comes last.
+        t = self.t
+        row, column = (self.kernel.dims[d].axis for d in (self.m, self.n))
+        assert row is not None and column is not None
+        wide = list(counts)
+        wide[column] = t.call("llvm.umax.i32", "i32", [t.bin("sub", counts[column], i32(1)), i32(1)])
+        number = t.bin("mul", *wide)
+        beyond = t.cmp("uge", linear, number)
+        places = super()._places(linear, wide)
+        places[row] = t.select(beyond, t.bin("sub", linear, number), places[row])
+        places[column] = t.select(beyond, wide[column], places[column])
+        return places
 
     # -- the thread that loads ----------------------------------------------------------------------------------------
     def _load(self) -> None:
@@ -188,6 +229,7 @@ class Hopper(Specialised, Wgmma):
         ring = self._ring()
         with self._each_tile() as tile:
             self._locate(tile)
+            self.narrow = self._is_narrow() if self.edge and not self.b.deep else None
             with t.for_(self.steps) as number:
                 stage, parity = self._present(ring)
                 panel = t.bin("add", self.base, t.bin("mul", stage, i32(self.panels)))
@@ -195,7 +237,10 @@ class Hopper(Specialised, Wgmma):
                 for beyond, bunch in self._bunches().items():
                     self._wait(self._barrier(self.empty + beyond, stage), t.bin("xor", parity, i32(1)))
                     full = self._barrier(self.full + beyond, stage)
-                    self._expect(full, sum(self._nbytes(side) for side, _, _ in bunch))
+                    nbytes = sum(self._nbytes(side) for side, _, _ in bunch)
+                    spared = (-(-self.columns // self.depth) - self.edge // self.depth) * self.depth * ROW
+                    few = None if self.narrow is None else t.select(self.narrow, i32(nbytes - spared), i32(nbytes))
+                    self._expect(full, few or nbytes)
                     for side, map_, offset in bunch:
                         self._fetch_panel(side, map_, t.bin("add", panel, i32(offset)), k, full)
                 self._advance(ring)
@@ -213,7 +258,9 @@ class Hopper(Specialised, Wgmma):
             inner, outer = (k, start) if side.deep else (t.bin("add", start, i32(part * self.depth)), k)
             to = t.bin("add", panel, i32(part * self.depth * ROW))
             place = map_.place(inner, outer, self.programs)
-            self._bring(self.names[map_], to, place, full)
+            beyond = self.narrow is not None and side is self.b and part * self.depth >= self.edge
+            with t.if_(t.bin("xor", self.narrow, V("true", "i1")) if beyond and self.narrow else None):
+                self._bring(self.names[map_], to, place, full)
 
     def _locate(self, tile: V) -> None:
         """Tell where a tile is."""
@@ -277,6 +324,26 @@ class Hopper(Specialised, Wgmma):
     def _take_steps(self, sums: Sums, ring: Ring) -> None:
         """Add up a tile's products."""
         t, before = self.t, self.before
+        if self.edge:
+            # Of a tile with few columns inside, the others are zero.
+            with t.if_else(self._is_narrow()) as turn:
+                for some in ([row[: self.edge // 4] for row in sums], sums):
+                    self._take_all(some, ring)
+                    self._asm(some, "wgmma.wait_group.sync.aligned 0;", [])
+                    if some is not sums:
+                        next(turn)
+        else:
+            self._take_all(sums, ring)
+        self._end_turn()
+        self.epilogue.bring(t.cmp("slt", self.steps, i32(2)))
+        self.epilogue.prefetch()
+        if not self.edge:
+            self._asm(sums, "wgmma.wait_group.sync.aligned 0;", [])
+        with t.if_(t.bin("and", self.lead, t.cmp("ne", self.steps, i32(0)))):
+            self._release(t.get(before, "i32"))
+
+    def _take_all(self, sums: Sums, ring: Ring) -> None:
+        t, before = self.t, self.before
         with t.for_(self.steps) as number:
             self._wait_for_turn(number)
             stage, here = self._arrived(ring)
@@ -286,16 +353,47 @@ class Hopper(Specialised, Wgmma):
             self.epilogue.bring(t.cmp("eq", number, i32(1)))
             t.set(before, stage)
             self._advance(ring)
-        self._end_turn()
-        self.epilogue.bring(t.cmp("slt", self.steps, i32(2)))
-        self.epilogue.prefetch()
-        self._asm(sums, "wgmma.wait_group.sync.aligned 0;", [])
-        with t.if_(t.bin("and", self.lead, t.cmp("ne", self.steps, i32(0)))):
-            self._release(t.get(before, "i32"))
+
+    def _is_narrow(self) -> V:
+        """Whether a tile has no more columns inside than those of an edge."""
+        return self.t.cmp("sle", self._extent(self.n), i64(self.edge))
 
     def _leave(self, sums: Sums) -> None:
         """Have a finished tile stored."""
         self.epilogue.finish(sums)
+
+    def _quads(self, sums: Sums) -> list[list[V]]:
+        """The variables for the sums of two rows and two columns each."""
+        return [[sums[row][2 * k + c][0] for row in range(2) for c in range(2)] for k in range(self.columns // 8)]
+
+    def _leave_quads(self, sums: Sums, place: V) -> None:
+        """Store the thread's sums, its first quad at `place`, for others to add up."""
+        t = self.t
+        for k, cells in enumerate(self._quads(sums)):
+            packed = V("poison", "<4 x float>")
+            for i, cell in enumerate(cells):
+                packed = t.insert(packed, t.get(cell, "float"), i)
+            t.store(packed, memory.at(t, place, k * MULTIPLYING * QUAD), QUAD)
+
+    def _added_quads(self, places: Sequence[V], count: int) -> Sums:
+        """The sums of so many quads, added up over what lies at some places, in their order."""
+        t = self.t
+        totals: list[list[V]] = []
+        for number, place in enumerate(places):
+            for k in range(count):
+                found = t.load(memory.at(t, place, k * MULTIPLYING * QUAD), "<4 x float>", QUAD)
+                values = [t.extract(found, i) for i in range(4)]
+                if not number:
+                    totals.append(values)
+                    continue
+                totals[k] = [t.bin("fadd", x, y) for x, y in zip(totals[k], values, strict=True)]
+        sums: Sums = [[], []]
+        for values in totals:
+            for i, x in enumerate(values):
+                cell = t.cell("float")
+                t.set(cell, x)
+                sums[i // 2].append([cell])
+        return sums
 
     def _arrived(self, ring: Ring) -> tuple[V, V]:
         """The present stage, and the address of its panels, once they are there."""

@@ -11,18 +11,17 @@ from collections.abc import Sequence
 from .. import ir
 from ..llvm.text import V
 from . import memory
-from .hopper import MULTIPLYING, Hopper
+from .hopper import MULTIPLYING, QUAD, Hopper
 from .memory import REMOTE, SHARED, i32
 from .pipeline import BARRIER
 from .simt import Sums
 from .target import Target
 
-#: Bytes of what a thread leaves for another at once: the sums of two rows and two columns.
-SHARE = 16
-
 
 class Parts(Hopper):
     """Generates the code of one kernel."""
+
+    added = True
 
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
@@ -34,8 +33,9 @@ class Parts(Hopper):
 
     def _layout(self) -> None:
         #: Blocks that finish some of the columns each.
-        self.finishing = min(self.cluster, self.columns // 8)
-        self.exchange = MULTIPLYING * self.columns // 8 * SHARE
+        quads = self.columns // 8
+        self.finishing = max(n for n in range(1, self.cluster + 1) if quads % n == 0)
+        self.exchange = MULTIPLYING * self.columns // 8 * QUAD
         super()._layout()
         #: Barriers of each group of warps: whether all have left their sums, and whether all have read them.
         self.left = self.nbytes
@@ -75,7 +75,7 @@ class Parts(Hopper):
     def _finish(self, sums: Sums, origin: Sequence[V], extents: Sequence[V]) -> None:
         t = self.t
         thread = t.bin("sub", self.tid, i32(self.threads - MULTIPLYING))
-        place = t.bin("add", t.bin("mul", thread, i32(SHARE)), i32(self.told))
+        place = t.bin("add", t.bin("mul", thread, i32(QUAD)), i32(self.told))
         whole = memory.at(t, V("@shared", SHARED), t.cast("zext", place, "i64"))
         left, read = (self._barrier(start, self.group) for start in (self.left, self.read))
         speaks = t.cmp("ult", self.own, i32(self.cluster))
@@ -83,12 +83,7 @@ class Parts(Hopper):
         self._wait(read, turn, "cluster")
         turn = t.bin("xor", turn, i32(1))
         t.set(self.turn, turn)
-        for block in range(self.columns // 8):
-            values = [t.get(sums[row][2 * block + c][0], "float") for row in range(2) for c in range(2)]
-            packed = V("poison", "<4 x float>")
-            for k, x in enumerate(values):
-                packed = t.insert(packed, x, k)
-            t.store(packed, memory.at(t, whole, block * MULTIPLYING * SHARE), SHARE)
+        self._leave_quads(sums, whole)
         group = t.bin("add", self.group, i32(1))
         self._act("bar.sync $0, 128;", group)
         with t.if_(t.bin("and", speaks, t.cmp("ult", self.own, i32(self.finishing)))):
@@ -96,7 +91,7 @@ class Parts(Hopper):
         with t.if_(t.cmp("ult", self.rank, i32(self.finishing))):
             self._wait(left, turn, "cluster")
             count = self.columns // 8 // self.finishing
-            mine = t.bin("mul", self.rank, i32(count * MULTIPLYING * SHARE))
+            mine = t.bin("mul", self.rank, i32(count * MULTIPLYING * QUAD))
             totals = self._added(memory.at(t, whole, t.cast("zext", mine, "i64")), count)
             self._act("bar.sync $0, 128;", group)
             with t.if_(speaks):
@@ -108,21 +103,7 @@ class Parts(Hopper):
 
     def _added(self, place: V, count: int) -> Sums:
         """The sums of so many blocks of eight columns, over the parts in their order."""
-        t = self.t
-        totals: list[list[V]] = []
-        for rank in range(self.cluster):
-            there = t.call("llvm.nvvm.mapa.shared.cluster", REMOTE, [place, i32(rank)], "nounwind memory(none)")
-            for block in range(count):
-                found = t.load(memory.at(t, there, block * MULTIPLYING * SHARE), "<4 x float>", SHARE)
-                values = [t.extract(found, k) for k in range(4)]
-                if not rank:
-                    totals.append(values)
-                    continue
-                totals[block] = [t.bin("fadd", x, y) for x, y in zip(totals[block], values, strict=True)]
-        sums: Sums = [[], []]
-        for values in totals:
-            for k, x in enumerate(values):
-                cell = t.cell("float")
-                t.set(cell, x)
-                sums[k // 2].append([cell])
-        return sums
+        there = lambda rank: self.t.call(
+            "llvm.nvvm.mapa.shared.cluster", REMOTE, [place, i32(rank)], "nounwind memory(none)"
+        )
+        return self._added_quads([there(rank) for rank in range(self.cluster)], count)

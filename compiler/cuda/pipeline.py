@@ -60,9 +60,13 @@ class Pipelined:
     def _arrive(self, barrier: V) -> None:
         self._act("mbarrier.arrive.shared::cta.b64 _, [$0];", barrier)
 
-    def _expect(self, barrier: V, nbytes: int) -> None:
+    def _expect(self, barrier: V, nbytes: int | V) -> None:
         """Arrive, and announce so many bytes that are copied."""
-        self._act("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", barrier, i32(nbytes))
+        self._act(
+            "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;",
+            barrier,
+            nbytes if isinstance(nbytes, V) else i32(nbytes),
+        )
 
     def _arrive_at(self, barrier: V, rank: V) -> None:
         """Arrive at the barrier that another block of the cluster has at the same place."""

@@ -53,10 +53,9 @@ _LARGE: dict[str, Tiles] = {
 _LANES = (1, 0, 1, 1, 0)
 
 
-def _power_of_two(n: int | None) -> int:
-    if not n or n & (n - 1):
-        raise NotImplementedError("a product's block must be a power of two")
-    return n
+def fits(tile: tuple[int, int], block: tuple[int, ...]) -> bool:
+    """Whether a product's block is made of whole tiles."""
+    return all(extent and extent % side == 0 for side, extent in zip(tile, block, strict=True))
 
 
 def product_of(kernel: ir.Kernel) -> ir.Op:
@@ -99,7 +98,7 @@ class Simt:
         self.wide = self._accumulated()
         self.inner: list[ir.Op] = []
         (self.m, self.k, self.n), values = self._sides()
-        self.block = tuple(_power_of_two(kernel.dims[d].block) for d in (self.m, self.n))
+        self.block = tuple(kernel.dims[d].block or 0 for d in (self.m, self.n))
         #: Rows and columns of a tile, and of it those that a thread has.
         (self.rows, self.columns), (self.high, self.broad) = self._tile()
         self.threads = self.rows * self.columns // (self.high * self.broad)
@@ -149,9 +148,9 @@ class Simt:
         if self.root.name == "dot" and self.wide in _LARGE:
             tiles = *_LARGE[self.wide], *tiles
         for tile, thread in tiles:
-            if tile[0] <= self.block[0] and tile[1] <= self.block[1]:
+            if fits(tile, self.block):
                 return tile, thread
-        raise NotImplementedError("a product's block must be 16 by 16 at least")
+        raise NotImplementedError("a product's block must be of tiles of 16 by 16")
 
     def _side(self, values: tuple[ir.Value, ...], dim: str, extent: int) -> Side:
         planes = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from .memory import i32
-from .simt import Simt, Tiles
+from .simt import Simt, Tiles, fits
 
 
 class Warps(Simt, ABC):
@@ -25,10 +25,10 @@ class Warps(Simt, ABC):
 
     def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
         for tile, warp in self._tiles():
-            if tile[0] <= self.block[0] and tile[1] <= self.block[1]:
+            if fits(tile, self.block):
                 self.warp = warp
                 return tile, (warp[0] // 8, warp[1] // 4)
-        raise NotImplementedError("a product's block must be 16 by 16 at least")
+        raise NotImplementedError("a product's block must be of tiles of 16 by 16")
 
     def _arrange(self) -> None:
         """Panels lie as memory does, whether they are copied or not."""

@@ -14,7 +14,7 @@ from ..llvm.text import V
 from .memory import i32, i64
 from .mma import DEPTH, NAMES, Mma
 from .panels import Loader, Side
-from .simt import BARRIER, Sums
+from .simt import BARRIER, Sums, fits
 from .target import Target
 
 #: Rows and columns of a tile; twice as many columns, where a block has them, ask less of shared memory.
@@ -39,7 +39,7 @@ class Wgmma(Mma):
         if target.arch != "sm_90a" or not Mma.suits(kernel, target):
             return False
         made = Wgmma(kernel, target)
-        return made.ahead and made.size == 2 and made.block[0] >= ROWS and made.block[1] >= COLUMNS
+        return made.ahead and made.size == 2 and fits((ROWS, COLUMNS), made.block)
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         super().__init__(kernel, target)
@@ -47,7 +47,7 @@ class Wgmma(Mma):
             self.stages, self.blocks = 4, 1
 
     def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        columns = 2 * COLUMNS if self.block[1] >= 2 * COLUMNS else COLUMNS
+        columns = 2 * COLUMNS if fits((ROWS, 2 * COLUMNS), self.block) else COLUMNS
         return (ROWS, columns), (2, columns // 4)
 
     # -- places -------------------------------------------------------------------------------------------------------

@@ -768,7 +768,8 @@ def run(code: Code, kernel: Kernel, args: list[Any]) -> None:
     memory.open()
     mark_shared(kernel, words, memory)
     # Where the number of blocks is open, two do.
-    launch(code, words, memory, 2 if code.programs else min(programs, 2) if code.resident else programs)
+    blocks = max(2, kernel.attrs.get("spread", 0))
+    launch(code, words, memory, blocks if code.programs else min(programs, 2) if code.resident else programs)
     memory.close()
 
 

@@ -140,24 +140,24 @@ def dequantised(
     return p.case(4 * tolerance("bf16"), (60 if held in ("i8", "u8") else 1) * k**0.5 * tolerance("bf16"))
 
 
-def shared(
-    m: int = 384,
-    n: int = 64,
-    k: int = 336,
-    broad: int = 64,
-    batch: int = 0,
-    residual: bool = False,
-    turned: bool = False,
-) -> Case:
-    """a @ b, perhaps with a matrix added, in tiles that two blocks share unevenly."""
-    p = Product(m, n, k, 128, batch, broad=broad)
+def spread(parts: int, m: int, n: int, k: int, broad: int = 64, residual: bool = False, turned: bool = False) -> Case:
+    """a @ b, perhaps with a matrix added, in tiles of which several blocks have a part of k each."""
+    p = Product(m, n, k, 128, broad=broad)
     total = p.b.dot(p.operand("mk", "bf16"), p.operand("kn", "bf16", turned))
     p.result(p.b.op("add", total, p.operand("mn", "bf16")) if residual else total)
-    p.b.attrs["shares"] = 2
-    p.args.append(np.zeros(256 + 2 * 128 * broad * 4, np.int8))
+    p.b.attrs["spread"] = parts
+    p.args.append(np.zeros(4096 + parts * -(-m // 128) * -(-n // broad) * 128 * broad * 4, np.int8))
     p.b.param("workspace", Type("i8", pointer=True))
     p.names.append("workspace")
     return p.case(4 * tolerance("bf16"), 8 * k**0.5 * tolerance("bf16"))
+
+
+def edged(m: int, n: int, k: int, broad: int = 256, turned: bool = False) -> Case:
+    """a @ b, whose last tiles have few columns."""
+    p = Product(m, n, k, 128, broad=broad)
+    p.b.attrs["edge"] = 64
+    p.result(p.b.dot(p.operand("mk", "bf16"), p.operand("kn", "bf16", turned)))
+    return p.case(tolerance("bf16"), 4 * k**0.5 * tolerance("bf16"))
 
 
 def distances(dtype: str = "f32", m: int = 64, n: int = 64, k: int = 16, side: int = 64, kind: str = "sum") -> Case:
@@ -325,12 +325,26 @@ CASES: dict[str, Callable[[], Case]] = {
     "dequantised f32": lambda: dequantised("f32", 16, 64, 64),
     "dequantised f32 turned": lambda: dequantised("f32", 50, 70, 144, True),
     "dequantised f16": lambda: dequantised("f16", 64, 64, 208),
-    "shared": shared,
-    "shared five": lambda: shared(600, 48, 144),
-    "shared residual": lambda: shared(384, 256, 720, 256, residual=True),
-    "shared batched": lambda: shared(80, 64, 272, batch=7),
-    "shared odd": lambda: shared(383, 67, 144, turned=True),
-    "shared even": lambda: shared(256),
+    "spread in three": lambda: spread(3, 120, 48, 720),
+    "spread in four": lambda: spread(4, 250, 64, 320, residual=True),
+    "spread in eight": lambda: spread(8, 128, 256, 720, 256, turned=True),
+    "spread odd": lambda: spread(2, 131, 160, 144, 160),
+    "product bf16 192": lambda: product("bf16", 136, 400, 144, 128, broad=192),
+    "product f16 192 b parts": lambda: product("f16", 128, 192, 272, 128, "b", broad=192, parts=2),
+    "product bf16 160": lambda: product("bf16", 136, 400, 144, 128, broad=160),
+    "product f16 96 b": lambda: product("f16", 144, 112, 80, 128, "b", broad=96),
+    "product bf16 224 odd": lambda: product("bf16", 130, 259, 80, 128, broad=224, pad=16 - 259 % 16),
+    "product bf16 160 parts": lambda: product("bf16", 128, 160, 272, 128, broad=160, parts=2),
+    "dense bf16 160": lambda: dense(n=336, broad=160),
+    "finished bf16 224": lambda: finished(n=240, broad=224),
+    "finished f16 96": lambda: finished("f16", n=112, broad=96, turned=True),
+    "edge": lambda: edged(400, 304, 144),
+    "edge b": lambda: edged(300, 208, 144, 192, True),
+    "edge 224": lambda: edged(400, 272, 144, 224),
+    "edge 160 b": lambda: edged(300, 384, 144, 160, True),
+    "edge one": lambda: edged(300, 48, 144, 128),
+    "finished bf16 192": lambda: finished(n=208, broad=192),
+    "product bf16 192 strided": lambda: product("bf16", 136, 208, 72, 128, step=2, broad=192),
     "product f16 short": lambda: product("f16", 64, 64, 16, 64),
     "product bf16 long": lambda: product("bf16", 33, 32, 333, 32),
     "product f16 aligned, k odd": lambda: product("f16", 32, 64, 176, 64, "ab"),

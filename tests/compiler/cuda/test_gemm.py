@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from blockarray.compiler import cuda, interpreter
-from blockarray.compiler.cuda import gemm, tools
+from blockarray.compiler.cuda import gemm, spread, tools
 from blockarray.compiler.cuda.dequantised import Dequantised, DequantisedParts
 from blockarray.compiler.cuda.hopper import Hopper
 from blockarray.compiler.cuda.parts import Parts
 from blockarray.compiler.cuda.ptx import assemble, emit
+from blockarray.compiler.cuda.spread import Spread
 from blockarray.compiler.cuda.streamed import Streamed
 from blockarray.compiler.verifier import verify
 from tests.compiler.cuda import gpu_emulator, gpu_products
@@ -29,7 +30,11 @@ def check(case, target):
     interpreter.run(case.kernel, wanted)
     gpu_emulator.run(gemm.generate(case.kernel, target), case.kernel, found)
     for param, want, have in zip(case.kernel.params, wanted, found, strict=True):
-        if not isinstance(want, np.ndarray) or param.name == "workspace":
+        if not isinstance(want, np.ndarray):
+            continue
+        if param.name == "workspace":
+            # Its flags are left as they were found.
+            assert not have[: spread.FLAGS].any()
             continue
         if want.dtype.kind in "biu":
             np.testing.assert_array_equal(have, want)
@@ -62,6 +67,11 @@ def test_values(name):
 )
 def test_tensor_cores_are_used(name, instruction):
     assert instruction in gemm.generate(gpu_products.CASES[name]().kernel, TARGET).text
+
+
+@pytest.mark.parametrize("name", [name for name in gpu_products.CASES if name.startswith("spread")])
+def test_few_tiles_are_spread(name):
+    assert Spread.suits(gpu_products.CASES[name]().kernel, TARGET)
 
 
 @pytest.mark.parametrize("name", [name for name in gpu_products.CASES if name.startswith("dequantised")])

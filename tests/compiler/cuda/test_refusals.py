@@ -72,8 +72,8 @@ ROWS = """%9 = scan %2 {across=True, dim=1, kind="cumsum"} : f32[i, j]"""
     [
         (BRANCH, "no loops, branches or products"),
         (product(16, ""), "no loops, branches or products"),
-        (product(8, ' attrs(schedule="gemm")'), "16 by 16 at least"),
-        (product(24, ' attrs(schedule="gemm")'), "power of two"),
+        (product(8, ' attrs(schedule="gemm")'), "tiles of 16 by 16"),
+        (product(24, ' attrs(schedule="gemm")'), "tiles of 16 by 16"),
         (walks(BOTH), "scans along j and i in one strip"),
         (walks(AROUND), "a reduction along a dim that is walked around it"),
         (walks(INSIDE), "in trips inside its own"),
