@@ -108,6 +108,8 @@ def _gpu_products(space: Space, names: Mapping[str, Axis], blocks: Choice, proce
             yield from ({**tile, "parts": parts} for parts in schedule.GPU_PARTS if 1 < parts <= space.cluster)
         count = schedule.count((rows, columns), (m, n), batches)
         yield from ({**tile, "spread": parts} for parts in schedule.GPU_SPREAD if parts * count <= processors)
+        if batches == 1 and schedule.has_edge((rows, columns), (m, n)):
+            yield {**tile, "edge": schedule.GPU_EDGE}
 
 
 def _cpu_products() -> Iterable[Choice]:

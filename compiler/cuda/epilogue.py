@@ -86,6 +86,9 @@ class Epilogue:
         #: Boxes that a block of columns takes, and blocks that have boxes of their own.
         self.each = each
         self.turns = min(self.blocks, max(1, gemm.boxes // each)) if each else 0
+        if not any(o.map for o in self.outputs):
+            # Boxes that the warps store are free when the next block comes; stages take their place.
+            self.turns = min(self.turns, 1)
         self.loads = [op for op in self.needed if self._direct(op)]
         #: Vectors along the columns that are copied to shared memory beforehand: bytes of a copy, and where they go.
         self.vectors: dict[ir.Op, tuple[int, int]] = {}

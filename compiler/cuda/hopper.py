@@ -80,7 +80,6 @@ class Hopper(Specialised, Wgmma):
         self.threads = LOADING + MULTIPLYING
         self.maps: dict[str, TensorMap | None] = {"a": self._map(self.a), "b": self._map(self.b)}
         self.edge = kernel.attrs.get("edge", self.edge)
-        self.boxes = kernel.attrs.get("boxes", self.boxes)
         self._place_panels()
         self.epilogue = self._epilogue()
         self._layout()

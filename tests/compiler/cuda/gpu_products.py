@@ -152,11 +152,11 @@ def spread(parts: int, m: int, n: int, k: int, broad: int = 64, residual: bool =
     return p.case(4 * tolerance("bf16"), 8 * k**0.5 * tolerance("bf16"))
 
 
-def edged(m: int, n: int, k: int, broad: int = 256, turned: bool = False) -> Case:
+def edged(m: int, n: int, k: int, broad: int = 256, turned: bool = False, pad: int = 0) -> Case:
     """a @ b, whose last tiles have few columns."""
     p = Product(m, n, k, 128, broad=broad)
     p.b.attrs["edge"] = 64
-    p.result(p.b.dot(p.operand("mk", "bf16"), p.operand("kn", "bf16", turned)))
+    p.result(p.b.dot(p.operand("mk", "bf16"), p.operand("kn", "bf16", turned, pad)))
     return p.case(tolerance("bf16"), 4 * k**0.5 * tolerance("bf16"))
 
 
@@ -342,6 +342,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "edge b": lambda: edged(300, 208, 144, 192, True),
     "edge 224": lambda: edged(400, 272, 144, 224),
     "edge 160 b": lambda: edged(300, 384, 144, 160, True),
+    "edge odd": lambda: edged(200, 259, 144, pad=13),
     "edge one": lambda: edged(300, 48, 144, 128),
     "finished bf16 192": lambda: finished(n=208, broad=192),
     "product bf16 192 strided": lambda: product("bf16", 136, 208, 72, 128, step=2, broad=192),

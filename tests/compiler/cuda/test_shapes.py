@@ -48,6 +48,10 @@ def tiles(kernel) -> tuple[int, ...]:
         (8192, 8192, 8192, (128, 256), 1),
         (2048, 2048, 2048, (128, 256), 1),
         (1024, 1024, 1024, (128, 64), 1),
+        (1536, 1536, 1536, (128, 160), 1),
+        (1792, 1792, 1792, (128, 224), 1),
+        (3072, 3072, 3072, (128, 192), 1),
+        (3840, 3840, 3840, (128, 128), 1),
         (16, 8192, 8192, (16, 128), 2),
         (8192, 16, 8192, (128, 16), 2),
         (4, 8192, 8192, (16, 128), 2),
@@ -96,6 +100,8 @@ def test_small_matrices_have_small_tiles():
 def test_operands_whose_rows_begin_anywhere_are_copied():
     *copies, product = kernels(matrix(4095, 4099), matrix(4099, 4097))
     assert len(copies) == 2 and Hopper.suits(product, TARGET)
+    # Sixteen columns of tiles, and one of a single column.
+    assert tiles(product) == (128, 256) and product.attrs["edge"] == 64
     large, product = kernels(matrix(16, 8192), matrix(8192, 8191))
     assert Shifted.suits(large, TARGET) and Parts.suits(product, TARGET)
     # The smaller one, where it is far smaller.
