@@ -441,6 +441,30 @@ def moves_before_loops() -> Case:
     return m.case(1e-5, 1e-5)
 
 
+def sums_under_a_lock() -> Case:
+    """Programs that add to the same tile, one after the other."""
+    m = Blocks("lock", (5,), 4)
+    x, total = m.array("f32", 5 * 256), m.array("f32", 256, np.zeros(256, np.float32))
+    lock, count = m.array("i32", 1, np.zeros(1, np.int32)), m.array("i32", 1, np.zeros(1, np.int32))
+    m.begin()
+    b, at = m.b, m.arange(256)
+    place, zero, one = b.const(0), b.const(0, "i32"), b.const(1, "i32")
+    tile = b.load_ptr(x, m.plus(at, b.op("multiply", m.program(), b.const(256))))
+    with b.while_([]) as loop:
+        b.yield_(b.op("equal", b.atomic("cas", lock, place, one, compare=zero), one))
+    with loop.body():
+        pass
+    with b.if_(b.op("equal", b.load_ptr(count, place, volatile=True), zero)) as branch:
+        b.atomic("xchg", count, place, one)
+        b.yield_(tile)
+    with branch.else_():
+        b.yield_(b.op("add", tile, b.load_ptr(total, at, cache="cv")))
+    b.store_ptr(branch.results[0], total, at)
+    b.barrier()
+    b.atomic("xchg", lock, place, zero)
+    return m.case(1e-5, 1e-5)
+
+
 def checks_and_pointers() -> Case:
     m = Blocks("checks", (2,), 4)
     x, out = m.array("i32", 64), m.array("i64", 2)
@@ -464,6 +488,7 @@ _ATOMICS = (
 OPS = {
     "counts by atomics": counts_by_atomics,
     "control flow": control_flow,
+    "sums under a lock": sums_under_a_lock,
     "moves before loops": moves_before_loops,
     "checks and pointers": checks_and_pointers,
     "movements": lambda: movements((8, 4, 32), (2, 0, 1), 1, 16, 4, [(1, 0, 2), (0, 2, 1)]),

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from blockarray.compiler.cuda import make_target, tools, unpack
-from blockarray.compiler.cuda.ptx import Assembled, assemble, assemble_densely, check, emit, optimised
+from blockarray.compiler.cuda.ptx import Assembled, _roomier, assemble, assemble_densely, check, emit, optimised
 
 TARGET = make_target((9, 0))
 HEAD = "define ptx_kernel void @kernel(ptr addrspace(1) %p) {"
@@ -103,3 +103,14 @@ def test_long_straight_line_code_stays_quick():
     started = time.perf_counter()
     emit(text, TARGET)
     assert time.perf_counter() - started < 5
+
+
+def test_one_more_block_for_what_waits() -> None:
+    code = ".reqntid {}\n{{"
+    assert _roomier(code.format(256), 114) == 80
+    assert _roomier(code.format(256), 151) == 128
+    # Enough threads, too many registers, or somebody has said how many.
+    assert _roomier(code.format(256), 62) is None
+    assert _roomier(code.format(1024), 64) is None
+    assert _roomier(code.format(256), 255) is None
+    assert _roomier(".reqntid 256\n.maxnreg 128\n{", 114) is None
