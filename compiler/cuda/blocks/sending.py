@@ -38,7 +38,8 @@ class Sending:
                 code.kept += self._panel(op).nbytes
 
     def _panel(self, op: Op) -> Panel:
-        return Panel(*extents_of(op.operands[0]), 2)
+        rows, columns = extents_of(op.operands[0])
+        return Panel(rows, columns, 2)
 
     def _map(self, op: Op) -> dict[str, Any] | None:
         from .specialised import far_map
