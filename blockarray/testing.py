@@ -248,9 +248,10 @@ class Mark:
         print_data: bool = False,
         save_path: str = "",
         return_df: bool = False,
+        format: str = "png",
         **kwargs: Any,
     ) -> Any:
-        """Measure, and print, plot (with matplotlib) or save (as .csv and .png) the results.
+        """Measure, and print, plot (with matplotlib) or save (as .csv and a picture) the results.
 
         Returns
         -------
@@ -263,14 +264,14 @@ class Mark:
             if print_data:
                 print(b)
             if show_plots or save_path:
-                self._draw(b, show_plots, save_path)
+                self._draw(b, show_plots, save_path, format)
         if return_df:
             pandas = importlib.import_module("pandas")
             frames = [pandas.DataFrame(b.table(), columns=b.header) for b in benchmarks]
             return frames if several else frames[0]
         return None
 
-    def _draw(self, b: Benchmark, show: bool, folder: str) -> None:
+    def _draw(self, b: Benchmark, show: bool, folder: str, format: str) -> None:
         if folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
             with open(Path(folder) / f"{b.plot_name}.csv", "w", newline="", encoding="utf-8") as file:
@@ -283,7 +284,7 @@ class Mark:
         if show:
             plt.show()
         if folder:
-            figure.savefig(Path(folder) / f"{b.plot_name}.png")
+            figure.savefig(Path(folder) / f"{b.plot_name}.{format}")
         plt.close(figure)
 
 

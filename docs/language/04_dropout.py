@@ -1,0 +1,85 @@
+"""# Dropout without a mask in memory
+
+Dropout zeroes a random part of its input and scales up the rest.  Its gradient has to zero the same elements, so the
+mask is usually kept in memory between the two.  It need not be: `tl.rand(seed, at)` is a *function* of a seed and a
+position (Philox, a counter-based generator).  Forward and backward pass compute the same numbers where they need them, in
+any order and on any number of programs, and only the seed is kept.
+"""
+
+import numpy as np
+from tutorial import main, normal, of_peer, on_gpu, peers, rate
+
+import blockarray as ba
+import blockarray.language as tl
+from blockarray.testing import Benchmark, perf_report
+
+
+@ba.jit
+def dropout_kernel(x, out, n, p, seed, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    kept = tl.rand(seed, at) >= p
+    v = tl.load(x + at, mask=inside & kept, other=0.0)  # What is dropped is not even read.
+    tl.store(out + at, v / (1 - p), mask=inside)
+
+
+# The gradient of what was kept is scaled likewise, and the rest has none: the same kernel with the same seed is the
+# backward pass.
+
+
+def dropout(x, p, seed, out=None, block=1024):
+    out = ba.empty_like(x) if out is None else out
+    dropout_kernel[(ba.cdiv(x.size, block),)](x, out, x.size, p, seed, BLOCK=block)
+    return out
+
+
+def check():
+    n, p = 100_000, 0.3
+    x = normal(n)
+    y, again, other = (np.asarray(dropout(x, p, seed)) for seed in (123, 123, 124))
+    kept = y != 0
+    np.testing.assert_array_equal(y, again)
+    assert (kept != (other != 0)).mean() > 0.3
+    assert abs(kept.mean() - (1 - p)) < 0.01
+    np.testing.assert_allclose(y[kept], np.asarray(x)[kept] / np.float32(1 - p), 1e-6)
+    gradient = np.asarray(dropout(ba.ones_like(x), p, 123))
+    np.testing.assert_array_equal(gradient != 0, kept)
+
+
+# ## Measuring
+#
+# Bytes are the input's and the output's.  On a CPU the random numbers cost more than memory does.
+
+
+def report():
+    @perf_report(
+        Benchmark(
+            x_names=["n"],
+            x_vals=[2**k for k in (range(18, 28, 3) if on_gpu() else range(14, 21, 3))],
+            line_arg="provider",
+            line_vals=["kernel", *peers()],
+            line_names=["kernel", *peers()],
+            plot_name="dropout",
+            ylabel="GB/s",
+            x_log=True,
+            args={"p": 0.5},
+        )
+    )
+    def measure(n, p, provider):
+        x = normal(n)
+        if provider == "kernel":
+            out = ba.empty_like(x)
+            return rate(lambda: dropout(x, p, 123, out), 8 * n)
+        (x,) = of_peer(provider, x)
+        if provider == "numpy":
+            rng = np.random.default_rng(123)
+            return rate(lambda: np.where(rng.random(n, "float32") >= p, x, 0) * np.float32(1 / (1 - p)), 8 * n)
+        import torch  # pyright: ignore[reportMissingImports]
+
+        return rate(lambda: torch.dropout(x, p, True), 8 * n)
+
+    return measure
+
+
+if __name__ == "__main__":
+    main(check, report)
