@@ -9,13 +9,12 @@ import argparse
 import importlib.util
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import blockarray as ba
-from blockarray.testing import Mark, do_bench
+from blockarray.testing import Benchmark, Mark, do_bench
 
 
 def on_gpu() -> bool:
@@ -77,11 +76,6 @@ def main(check: Callable[[], None], *reports: Callable[[], Mark], argv: Sequence
         return
     for report in reports:
         mark = report()
-        benchmark: Any = mark.benchmarks
-        benchmark.x_vals = benchmark.x_vals[-options.points :]
+        for benchmark in [mark.benchmarks] if isinstance(mark.benchmarks, Benchmark) else mark.benchmarks:
+            benchmark.x_vals = benchmark.x_vals[-options.points :]
         mark.run(print_data=True, save_path=options.save or "", format="svg")
-
-
-def folder() -> Path:
-    """Where the tutorials are."""
-    return Path(__file__).resolve().parent
