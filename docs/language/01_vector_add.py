@@ -1,11 +1,11 @@
 """# Vector addition
 
-A kernel is a Python function that says what *one program* does.  A launch starts many of them, each of which finds out
-by `tl.program_id` which part of the work is its own.
+A kernel is a Python function that says what *one program* does.  A launch starts many of them, each of which finds
+out by `tl.program_id` which part of the work is its own.
 
-Programs compute with *blocks*: arrays of a fixed size, a power of two, that live in registers.  `tl.arange(0, BLOCK)` is
-the block 0, 1, ..., BLOCK - 1, and arithmetic works element by element, as NumPy's does.  Arrays come in as pointers.  A
-pointer plus a block of integers is a block of addresses, which `tl.load` reads and `tl.store` writes.
+Programs compute with *blocks*: arrays of a fixed size, a power of two, that live in registers.  `tl.arange(0, BLOCK)`
+is the block 0, 1, ..., BLOCK - 1, and arithmetic works element by element, as NumPy's does.  Arrays come in as
+pointers.  A pointer plus a block of integers is a block of addresses, which `tl.load` reads and `tl.store` writes.
 """
 
 import numpy as np
@@ -26,8 +26,8 @@ def add_kernel(x, y, out, n, BLOCK: tl.constexpr):
     tl.store(out + at, total, mask=inside)
 
 
-# `BLOCK` is marked as a `constexpr`: the kernel is compiled for its value.  The launch names the number of programs in
-# brackets, and the arguments in parentheses.  Arrays of NumPy, torch, CuPy and JAX are arguments as well as the
+# `BLOCK` is marked as a `constexpr`: the kernel is compiled for its value.  The launch names the number of programs
+# in brackets, and the arguments in parentheses.  Arrays of NumPy, torch, CuPy and JAX are arguments as well as the
 # library's own; they say where the kernel runs.  Results of the library's arrays are seen by all their views.
 
 
@@ -49,8 +49,8 @@ def check():
 
 # ## Measuring
 #
-# `do_bench` (here inside of `rate`) times a function; `perf_report` calls one for many sizes and for several providers,
-# and prints a table, or plots.  An addition only moves memory: 12 bytes an element.
+# `do_bench` (here inside of `rate`) times a function; `perf_report` calls one for many sizes and for several
+# providers, and prints a table, or plots.  An addition only moves memory: 12 bytes an element.
 #
 # An array expression, `x + y`, becomes a kernel as good as this one by itself.  The language is for what comes next.
 

@@ -1,11 +1,11 @@
 """# Fused softmax
 
-Written as separate operations, a softmax over rows reads and writes the matrix five times.  A program that holds a whole
-row in registers reads it once and writes the result once.
+Written as separate operations, a softmax over rows reads and writes the matrix five times.  A program that holds a
+whole row in registers reads it once and writes the result once.
 
-This shows two more things: reductions, `tl.max` and `tl.sum`, which make one number of a block; and loads with `other`,
-the value of elements that are masked out.  Rows need not be as long as a block: what is missing counts as minus infinity,
-whose exponential is 0.
+This shows two more things: reductions, `tl.max` and `tl.sum`, which make one number of a block; and loads with
+`other`, the value of elements that are masked out.  Rows need not be as long as a block: what is missing counts as
+minus infinity, whose exponential is 0.
 """
 
 import numpy as np

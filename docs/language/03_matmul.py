@@ -1,12 +1,13 @@
 """# Matrix products
 
-A program computes one block of `c = a @ b`: it walks along the inner dim in steps of `BK`, loads a block of each operand
-and adds their product, `tl.dot`, to what it has so far.  On a GPU `dot` runs on tensor cores, and the compiler brings
-the next blocks to shared memory while the present ones are multiplied (`num_stages` says how many it may hold); on a CPU
-it becomes a loop nest that keeps the sums in vector registers.
+A program computes one block of `c = a @ b`: it walks along the inner dim in steps of `BK`, loads a block of each
+operand and adds their product, `tl.dot`, to what it has so far.  On a GPU `dot` runs on tensor cores, and the
+compiler brings the next blocks to shared memory while the present ones are multiplied (`num_stages` says how many it
+may hold); on a CPU it becomes a loop nest that keeps the sums in vector registers.
 
 Blocks have two dims here.  `rows[:, None]` makes a column of a block of one dim, and a column and a row broadcast.
-Sizes need not be multiples of the blocks: masks say what lies inside, and what does not counts as 0, which adds nothing.
+Sizes need not be multiples of the blocks: masks say what lies inside, and what does not counts as 0, which adds
+nothing.
 """
 
 import numpy as np
@@ -39,8 +40,8 @@ def matmul_kernel(
     tl.store(c + rows[:, None] * c_stride + columns, total.to(c.dtype.element_ty), mask=inside)
 
 
-# Programs that run at the same time should need the same rows and columns, which then come from the cache.  `swizzle2d`
-# numbers the blocks so that `GROUP` rows of blocks are walked together, column by column.
+# Programs that run at the same time should need the same rows and columns, which then come from the cache.
+# `swizzle2d` numbers the blocks so that `GROUP` rows of blocks are walked together, column by column.
 #
 # ## Choosing the blocks
 #

@@ -2,8 +2,8 @@
 
 Dropout zeroes a random part of its input and scales up the rest.  Its gradient has to zero the same elements, so the
 mask is usually kept in memory between the two.  It need not be: `tl.rand(seed, at)` is a *function* of a seed and a
-position (Philox, a counter-based generator).  Forward and backward pass compute the same numbers where they need them, in
-any order and on any number of programs, and only the seed is kept.
+position (Philox, a counter-based generator).  Forward and backward pass compute the same numbers where they need
+them, in any order and on any number of programs, and only the seed is kept.
 """
 
 import numpy as np

@@ -1,16 +1,16 @@
 """# Layer normalisation, forward and backward
 
-Each row is shifted and scaled to mean 0 and variance 1, then multiplied by weights and shifted by a bias, one of each for
-a column: `y = (x - mean) * rstd * w + b`.  A program holds a row, as in the softmax.
+Each row is shifted and scaled to mean 0 and variance 1, then multiplied by weights and shifted by a bias, one of each
+for a column: `y = (x - mean) * rstd * w + b`.  A program holds a row, as in the softmax.
 
 The gradient has two parts of different shape.  That of `x` is by rows:
 
     t = w * dy,  xhat = (x - mean) * rstd
     dx = rstd * (t - mean(t) - xhat * mean(t * xhat))
 
-Those of `w` and `b` are sums over all rows, which many programs share.  Instead of atomics or locks, each program takes
-every `programs`-th row, adds up its part in registers, and stores one row of partial sums.  A second, small step adds
-these; it always adds in the same order, so results repeat to the bit.
+Those of `w` and `b` are sums over all rows, which many programs share.  Instead of atomics or locks, each program
+takes every `programs`-th row, adds up its part in registers, and stores one row of partial sums.  A second, small
+step adds these; it always adds in the same order, so results repeat to the bit.
 """
 
 import numpy as np

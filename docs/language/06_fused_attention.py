@@ -81,7 +81,7 @@ def attention(q, k, v, causal, out=None, BM=128, BN=128, **options):
 
 def composed(xp, q, k, v, causal):
     """In operations, each of which stores its result."""
-    n, d = q.shape[-2:]
+    d = q.shape[-1]
     s = q @ k.swapaxes(-1, -2) * d**-0.5
     if causal:
         mask = xp.tril(xp.ones_like(s[0, 0])) > 0

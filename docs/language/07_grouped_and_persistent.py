@@ -1,7 +1,7 @@
 """# Grouped and persistent products
 
-The number of programs need not follow from the size.  Here as many programs start as run at a time, and each goes on to
-the next block when it is done with one.
+The number of programs need not follow from the size.  Here as many programs start as run at a time, and each goes on
+to the next block when it is done with one.
 
 **Persistent**: one product.  While a program stores a block it can begin to load the next one.  Operands are read by
 *descriptors*: made from a pointer, a shape, strides and the shape of a block.  Their loads take offsets instead of

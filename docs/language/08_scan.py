@@ -1,12 +1,12 @@
 """# A scan: linear recurrences
 
 `h[t] = a[t] * h[t - 1] + b[t]` looks as if it had to be computed one step after the other.  But steps combine: first
-`h -> a1 * h + b1`, then `h -> a2 * h + b2`, is `h -> (a1 * a2) * h + (a2 * b1 + b2)`.  This combination is associative,
-so blocks of steps can be combined in any grouping, which is what `tl.associative_scan` does, in log2(BLOCK) rounds or so.
-It takes a tuple of blocks and a function that combines two elements.
+`h -> a1 * h + b1`, then `h -> a2 * h + b2`, is `h -> (a1 * a2) * h + (a2 * b1 + b2)`.  This combination is
+associative, so blocks of steps can be combined in any grouping, which is what `tl.associative_scan` does, in
+log2(BLOCK) rounds or so. It takes a tuple of blocks and a function that combines two elements.
 
-State space models and moving averages are such recurrences.  Array libraries without a scan of this kind compose them of
-cumulative products and sums, which needs more passes over memory and overflows where the products get small.
+State space models and moving averages are such recurrences.  Array libraries without a scan of this kind compose them
+of cumulative products and sums, which needs more passes over memory and overflows where the products get small.
 
 A program takes a row, block by block, and hands the last state on to the next block.
 """

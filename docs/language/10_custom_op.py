@@ -1,12 +1,12 @@
 """# A kernel as an operation of array expressions
 
 A launch runs at once.  `custom_op` makes a function that launches kernels an operation instead: a call records it,
-with the shapes and dtypes of what will come out, and it runs when something needs its results.  What is recorded around
-it fuses as ever.
+with the shapes and dtypes of what will come out, and it runs when something needs its results.  What is recorded
+around it fuses as ever.
 
-The kernel finds the smallest and the largest element of a window around each element, where every element has a window
-of its own width.  An array expression would have to make a matrix of all windows.  The kernel gathers: each element
-looks at its own stretch of the input, and a loop runs until the widest window of the block is done.
+The kernel finds the smallest and the largest element of a window around each element, where every element has a
+window of its own width.  An array expression would have to make a matrix of all windows.  The kernel gathers: each
+element looks at its own stretch of the input, and a loop runs until the widest window of the block is done.
 """
 
 import numpy as np
@@ -35,9 +35,9 @@ def envelope_kernel(x, width, low, high, n, BLOCK: tl.constexpr):
     tl.store(high + at, largest, mask=inside)
 
 
-# The function takes its operands and, by keyword, `out`: the arrays to fill.  Without rules there is one result with the
-# shape and dtype of the first operand; `shape=` and `dtype=` are rules of the arguments.  A list of shapes makes several
-# results.
+# The function takes its operands and, by keyword, `out`: the arrays to fill.  Without rules there is one result with
+# the shape and dtype of the first operand; `shape=` and `dtype=` are rules of the arguments.  A list of shapes makes
+# several results.
 
 
 @ba.custom_op(shape=lambda x, width: [x.shape, x.shape])

@@ -1,6 +1,6 @@
 """What the tutorials share: options, random arrays, torch's arrays, and tables and plots of what was measured.
 
-    python docs/language/01_vector_add.py [--device cpu|cuda] [--save FOLDER] [--points N] [--no-bench]
+python docs/language/01_vector_add.py [--device cpu|cuda] [--save FOLDER] [--points N] [--no-bench]
 """
 
 from __future__ import annotations
