@@ -38,6 +38,7 @@ _UNSELECTABLE = re.compile(r"\b(frem|fp128|x86_fp80|ppc_fp128|invoke|landingpad|
 _LATER, _LATER_PTX = re.compile(r"(?:mma\.sync|cvt)\.[^;]*\.e[45]m[23]"), 84
 _RESOURCES = re.compile(r"Used (\d+) registers")
 _THREADS = re.compile(r"^\.reqntid .*$", re.MULTILINE)
+_BOUNDS = re.compile(r"\.(minnctapersm|maxnreg)\b")
 _COUNT = re.compile(r"^\.reqntid (\d+)\s*$", re.MULTILINE)
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
@@ -156,7 +157,7 @@ def assemble(code: str, target: Target) -> Assembled | None:
 def _roomier(code: str, registers: int) -> int | None:
     """Registers with which one more block fits, if that may be worth it."""
     found = _COUNT.search(code)
-    if found is None or ".minnctapersm" in code or ".maxnreg" in code:
+    if found is None or _BOUNDS.search(code):
         return None
     threads = int(found[1])
     blocks = REGISTERS // (threads * (-(-registers // 8) * 8))
@@ -170,6 +171,10 @@ def assemble_densely(code: str, target: Target, waits: bool = False) -> Assemble
     Code that mostly `waits` for memory has one more block instead of the registers that spill a few bytes.
     """
     found = assemble(code, target)
+    if found is not None and found.spills > 4 * found.registers and not _BOUNDS.search(code):
+        # Left to itself, ptxas may spill more values than it holds, to make room for further blocks.
+        alone = assemble(_THREADS.sub(r"\g<0>\n.minnctapersm 1", code, count=1), target)
+        return alone if alone is not None and alone.spills < found.spills else found
     if waits and found is not None and (bound := _roomier(code, found.registers)) is not None:
         bounded = assemble(_THREADS.sub(rf"\g<0>\n.maxnreg {bound}", code, count=1), target)
         return bounded if bounded is not None and bounded.spills <= SPILLED else found

@@ -83,7 +83,7 @@ def prepare(pairs):
     """Results of products, and the table that says where all is.  Memory is named by number: keep the arrays."""
     arrays = [(a, b, np.empty((a.shape[0], b.shape[1]), a.dtype)) for a, b in pairs]
     if on_gpu():
-        arrays = [tuple(ba.evaluate(*(ba.asarray(x) for x in row))) for row in arrays]
+        arrays = [[ba.asarray(x) for x in row] for row in arrays]
     rows = [[a.shape[0], b.shape[1], a.shape[1], address(a), address(b), address(c)] for a, b, c in arrays]
     return arrays, ba.asarray(np.array(rows, np.int64))
 

@@ -48,7 +48,9 @@ def histogram(x, bins, counts=None, block=4096):
 
 
 def numbers(n, bins):
-    return ba.asarray(np.random.default_rng(0).integers(0, bins, n).astype(np.uint8))
+    x = ba.random.default_rng(0).integers(0, bins, n, dtype="uint8")
+    ba.evaluate(x)
+    return x
 
 
 def check():

@@ -29,7 +29,9 @@ def processors() -> int:
 
 def normal(*shape: int, seed: int = 0, dtype: str = "float32") -> Any:
     """Normally distributed numbers, on the default device."""
-    return ba.asarray(np.random.default_rng(seed).standard_normal(shape, "float32").astype(dtype))
+    x = ba.random.default_rng(seed).standard_normal(shape, "float32").astype(dtype)
+    ba.evaluate(x)  # So that what is measured finds it there.
+    return x
 
 
 def peers() -> list[str]:

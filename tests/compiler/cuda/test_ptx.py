@@ -57,6 +57,15 @@ def test_few_more_registers_than_fill_a_processor_are_saved_unless_that_spills(m
     assert assemble_densely(code, TARGET) == (b"", given, 0)
 
 
+@pytest.mark.parametrize(("spills", "given"), [(1556, (128, 392)), (100, (32, 100))])
+def test_registers_for_further_blocks_are_not_paid_for_by_spilling_more_than_they_hold(monkeypatch, spills, given):
+    def assembled(text, target):
+        return Assembled(b"", 128, 392) if ".minnctapersm 1" in text else Assembled(b"", 32, spills)
+
+    monkeypatch.setattr(sys.modules["blockarray.compiler.cuda.ptx"], "assemble", assembled)
+    assert assemble_densely(".entry kernel()\n.reqntid 512\n{ }\n", TARGET) == (b"", *given)
+
+
 def test_without_an_assembler_there_is_no_cubin(monkeypatch):
     monkeypatch.setattr(tools, "ptxas", lambda: None)
     assert assemble(emit(SCALE, TARGET), TARGET) is None

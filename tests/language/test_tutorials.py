@@ -1,0 +1,49 @@
+"""The tutorials of the block language: their checks, the kernels as they say they are, and the reference."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "language"
+TUTORIALS = sorted(path.stem for path in FOLDER.glob("[0-9]*.py"))
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    yield
+    sys.modules.pop("tutorial", None)
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"tutorial_{name}", FOLDER / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_results(name: str) -> None:
+    load(name).check()
+
+
+def test_reports(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    module = load("01_vector_add")
+    report = module.report()
+    report.benchmarks.x_vals = [1024, 2048]
+    sys.modules["tutorial"].main(lambda: None, lambda: report, argv=["--points", "1", "--save", str(tmp_path)])
+    assert "kernel (GB/s)" in capsys.readouterr().out
+    assert (tmp_path / "vector-add.csv").read_text().count("\n") == 2
+
+
+def test_the_product_has_25_lines_at_most() -> None:
+    source = inspect.getsource(load("03_matmul").matmul_kernel.fn)
+    assert len(source[source.index("def ") :].splitlines()) <= 25
