@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+import ml_dtypes
 import numpy as np
 
 from ..compiler import dtypes
@@ -609,6 +610,8 @@ def convert(x: Tensor, type: Any, rounding: str | None = None, bitcast: bool = F
         return Tensor(_bitcast(x.value, type.ir), type, x.shape)
     if rounding not in (None, "rtne", "rtz"):
         raise CompilationError(f"fp_downcast_rounding is 'rtne' or 'rtz', not {rounding!r}")
+    if type.is_fp8():
+        x = _within(x, type)
     narrowed = Tensor(cast(x.value, type.ir), type, x.shape)
     if rounding is None or not (x.dtype.is_floating() and type.is_floating()):
         if rounding is not None:
@@ -617,6 +620,15 @@ def convert(x: Tensor, type: Any, rounding: str | None = None, bitcast: bool = F
     if type.itemsize >= x.dtype.itemsize:
         raise CompilationError(f"fp_downcast_rounding is for floats that become narrower, not {x.dtype} to {type}")
     return _towards_zero(x, narrowed) if rounding == "rtz" else narrowed
+
+
+def _within(x: Tensor, type: dtype) -> Tensor:
+    """x within the range of a float of 8 bits, to whose ends conversions go."""
+    x = convert(x, float32) if x.dtype.is_fp8() or x.dtype.is_int() else x
+    largest = float(ml_dtypes.finfo(dtypes.NUMPY[type.ir]).max)
+    for name, end in (("minimum", largest), ("maximum", -largest)):
+        x = x.like(elementwise(name, x.value, spread(const(end, x.dtype.ir), (), x.shape)))
+    return x
 
 
 def _towards_zero(x: Tensor, nearest: Tensor) -> Tensor:

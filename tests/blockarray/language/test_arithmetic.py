@@ -202,6 +202,14 @@ def test_bitcasts_and_rounding():
     np.testing.assert_array_equal(half, np.array([1, -1, 65504, -65504, np.inf, np.nan, 0, 0.0999755859375], "f2"))
 
 
+def test_floats_of_8_bits_saturate():
+    x = np.array([1e9, -500, 448, 60000, np.inf, -np.inf, np.nan, 0.3], "f4")
+    for name, most in (("f8e4m3", 448), ("f8e5m2", 57344)):
+        o = np.zeros(N, NUMPY[name])
+        launch(convert, x_ptr=x, o_ptr=o)
+        np.testing.assert_array_equal(o.astype("f8"), np.clip(x, -most, most).astype(NUMPY[name]).astype("f8"))
+
+
 def ints_to_floats(x_ptr, y_ptr, o_ptr):
     i = tl.arange(0, 8)
     tl.store(o_ptr + i, tl.load(x_ptr + i) / tl.load(y_ptr + i))
