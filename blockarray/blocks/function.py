@@ -51,6 +51,8 @@ class Form:
     defaults: tuple[Any, ...]
     #: Where each is among the positional arguments, the keywords and the defaults; None: they are in order.
     order: tuple[int, ...] | None
+    #: Names of the arguments that are no constants.
+    taken: tuple[str, ...]
     #: What `_walk` makes.
     walk: Callable[[tuple[Any, ...], Seen | None], tuple[Any, list[Any], int] | None]
     #: Compiled kernels by the keys of `walk`, with what gives the kernel's values of those of all arguments, and which
@@ -316,8 +318,7 @@ class JITFunction:
             return self._launch_any(grid, form, given)
         key, values, index = walked
         found, pick, written = self._entry(key, form, given)
-        names = [name for name, role in zip(form.names, form.roles) if role != CONSTANT]
-        changed = self._claim(seen, values, written, names)
+        changed = self._claim(seen, values, written, form.taken)
         programs, values = self._programs(grid, form, given, values if pick is None else pick(values))
         if found.device is CPU:
             found.run(values, programs)
@@ -490,7 +491,9 @@ class JITFunction:
         ordered = [*self.arg_names, *[name for name in keywords if name not in self.roles]]
         order = None if names == ordered else tuple([names.index(name) for name in ordered])
         roles = tuple([self.roles.get(name, CONSTANT) for name in ordered])
-        form = self._forms[count, *keywords] = Form(tuple(ordered), roles, tuple(defaults), order, _walk(roles))
+        taken = tuple([name for name, role in zip(ordered, roles) if role != CONSTANT])
+        form = Form(tuple(ordered), roles, tuple(defaults), order, taken, _walk(roles))
+        self._forms[count, *keywords] = form
         return form
 
     @property
