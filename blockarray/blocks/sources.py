@@ -44,7 +44,11 @@ def remade(fn: FunctionType, text: str) -> FunctionType:
     place = f"<{fn.__qualname__} {next(_count)}>"
     linecache.cache[place] = len(text), None, text.splitlines(keepends=True), place
     space = dict(fn.__globals__)
-    space.update(zip(fn.__code__.co_freevars, [cell.cell_contents for cell in fn.__closure__ or ()]))
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
+        try:
+            space[name] = cell.cell_contents
+        except ValueError:  # not yet defined
+            continue
     exec(compile(text, place, "exec"), space)
     return space[fn.__name__]
 
