@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import blockarray as ba
+from blockarray import kernels
 from blockarray.blocks import memory
 from blockarray.language.types import constexpr
 from tests.language import by_hand
@@ -476,3 +477,34 @@ def test_launches_from_several_threads():
         t.join()
     assert not wrong
     gc.collect()
+
+
+@pytest.mark.cpu_only
+def test_numpy_arrays_from_several_threads():
+    x, y = arrays(1000)
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        for i in range(30):
+            out = np.zeros(1000, "f")
+            add[grid](x, y, out, 1000, BLOCK=32 << (k + i) % 3)
+            if not np.array_equal(out, x + y):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_code_is_kept_on_disk(monkeypatch):
+    a = ba.zeros(16, dtype="f")
+    fill[1,](a, 1.0)
+    before = len(kernels.compiled)
+    monkeypatch.setattr(kernels, "_loaded", {})
+    fill._forget()
+    fill[1,](a, 2.0)
+    assert len(kernels.compiled) == before
+    assert float(a.sum()) == 32
