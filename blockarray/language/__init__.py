@@ -130,6 +130,7 @@ from .types import (
     block_type,
     const,
     constexpr,
+    constexpr_function,
     constexpr_type,
     dtype,
     float8e4b8,

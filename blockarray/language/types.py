@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from ..compiler import dtypes
@@ -351,3 +352,13 @@ def unwrap(value: Any) -> Any:
     if type(value) in (tuple, list):
         return type(value)(map(unwrap, value))
     return value
+
+
+def constexpr_function(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a Python function that kernels call with constants, when they are compiled."""
+
+    @wraps(fn)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return fn(*map(unwrap, args), **{name: unwrap(value) for name, value in kwargs.items()})
+
+    return called

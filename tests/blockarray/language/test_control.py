@@ -391,6 +391,24 @@ def test_closures_and_defaults():
     assert o[0] == 5 * 3 + 1
 
 
+@tl.constexpr_function
+def next_power(n, least=SCALE):
+    return max(1 << (n - 1).bit_length(), least)
+
+
+def sized(o_ptr, N: tl.constexpr):
+    size: tl.constexpr = next_power(N)
+    i = tl.arange(0, size)
+    tl.store(o_ptr + i, size, mask=i < N)
+
+
+def test_functions_of_constants():
+    o = np.zeros(6, "i4")
+    launch(sized, o_ptr=o, N=5)
+    np.testing.assert_array_equal(o, [8, 8, 8, 8, 8, 0])
+    assert next_power(tl.constexpr(9)) == 16
+
+
 @jit
 def each(x, functions: tl.constexpr):
     for i in tl.static_range(len(functions)):
