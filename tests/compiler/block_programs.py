@@ -58,7 +58,7 @@ class Maker:
         if found and self.draw(st.integers(0, 4)):
             return self.draw(st.sampled_from(found))
         extents = self.draw(st.sampled_from(SHAPES)) if extents is None else extents
-        dtype = self.draw(st.sampled_from(DTYPES)) if dtype is None else dtype
+        dtype = dtype or str(self.draw(st.sampled_from(DTYPES)))
         like = [v for v in self.values if v.type.extents == extents]
         if like and self.draw(st.booleans()):
             return self.tame(self.b.cast(self.draw(st.sampled_from(like)), dtype))
@@ -191,7 +191,7 @@ class Maker:
             case "flip" if rank:
                 return [b.flip(x, dim)]
             case "expand" if rank < 3:
-                return [b.reshape(x, (*extents[:dim], 1, *extents[dim:]))] if rank else []
+                return [b.reshape(x, [*map(int, extents[:dim]), 1, *map(int, extents[dim:])])] if rank else []
             case "broadcast" if rank < 3:
                 wide = (*extents[:dim], 4, *extents[dim:])
                 return [b.broadcast(x, [k for k in range(rank + 1) if k != dim], wide)]
@@ -287,7 +287,8 @@ class Maker:
         inits = [self.any() for _ in range(self.draw(st.integers(0, 3)))]
         dtype = self.draw(st.sampled_from(["i32", "i64"]))
         bounds = self.draw(st.sampled_from([(0, 3, 1), (5, 0, -2), (0, 0, 1), (1, 6, 4)]))
-        with b.for_(*[b.const(x, dtype) for x in bounds], inits) as loop:
+        lower, upper, step = [b.const(x, dtype) for x in bounds]
+        with b.for_(lower, upper, step, inits) as loop:
             self.inside(4, b.cast(loop.index, "i32"), *loop.carried)
             b.yield_(*[self.pick(v.type.extents, v.type.dtype) for v in inits])
         del self.values[before:]

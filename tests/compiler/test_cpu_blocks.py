@@ -222,7 +222,7 @@ def test_reductions():
 # -- products ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "i8"])
 def test_products(dtype):
-    out = {"f16": "f32", "bf16": "f32", "i8": "i32"}.get(dtype, dtype)
+    out: str = {"f16": "f32", "bf16": "f32", "i8": "i32"}.get(dtype) or dtype
     tolerance = {"rtol": 1e-5, "atol": 1e-4} if dtype != "i8" else {}
     for m, n, k in [(16, 32, 16), (2, 64, 8), (64, 2, 32), (1, 16, 16), (16, 1, 16), (16, 16, 1), (1, 1, 4)]:
         x, y, acc = data((m, k), dtype), data((k, n), dtype), data((m, n), out)
