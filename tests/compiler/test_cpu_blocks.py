@@ -71,7 +71,8 @@ def both(kernel: Kernel, args: list[Any], rtol: float = 0, atol: float = 0) -> N
 
 
 # -- elements that move -----------------------------------------------------------------------------------------------
-DTYPES = ["bool", "i8", "u16", "i64", "f16", "bf16", "f32", "f64"]
+#: One of each kind of register and memory.
+DTYPES = ["bool", "i8", "bf16", "f32", "i64"]
 SHAPES = [(2,), (64,), (4, 16), (16, 4), (2, 8, 4), (1, 32), (32, 1), (1, 1), (2, 1, 8)]
 
 
@@ -107,7 +108,7 @@ def test_movements_of_what_is_computed():
     compare(chain, x)
 
 
-@pytest.mark.parametrize("dtype", ["i32", "u8", "f16", "f64"])
+@pytest.mark.parametrize("dtype", ["u8", "f16", "f64"])
 def test_gathers(dtype):
     cases = [((16,), 0, 64), ((4, 16), 1, 4), ((16, 4), 0, 8), ((2, 8, 4), 1, 16), ((4, 1), 1, 8), ((4, 8), 1, 1)]
     for (shape, dim, n), kind in itertools.product(cases, (np.int32, np.uint8)):
@@ -119,7 +120,7 @@ def test_gathers(dtype):
         compare(picked, data(shape, dtype), index)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["bool", "u16", "f16", "bf16", "f64"])
 def test_sorts(dtype):
     for shape, dim in [((2,), 0), ((256,), 0), ((4, 32), 1), ((32, 4), 0), ((2, 16, 2), 1), ((8, 1), 1)]:
         x = data(shape, dtype)
@@ -220,7 +221,7 @@ def test_reductions():
 
 
 # -- products ---------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "i8"])
+@pytest.mark.parametrize("dtype", ["bf16", "f32", "f64", "i8"])
 def test_products(dtype):
     out: str = {"f16": "f32", "bf16": "f32", "i8": "i32"}.get(dtype) or dtype
     tolerance = {"rtol": 1e-5, "atol": 1e-4} if dtype != "i8" else {}
@@ -250,7 +251,7 @@ def test_narrow_sums_as_whole_tiles(dtype):
 
 
 # -- memory and control -----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("dtype", ["i32", "u8", "i64", "f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("dtype", ["i32", "u8", "bf16", "f64"])
 def test_atomics(dtype):
     kinds = ["add", "max", "min", "xchg", "cas"] + ["and", "or", "xor"] * (dtype[0] in "iu")
     for kind, masked, shape in itertools.product(kinds, (False, True), ((64,), (4, 8), (1,))):
