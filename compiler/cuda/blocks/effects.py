@@ -1,4 +1,4 @@
-"""Checks, prints, barriers; pointers from numbers; counts of what only shows."""
+"""Checks and barriers; pointers from numbers; halves of tiles."""
 
 from __future__ import annotations
 
