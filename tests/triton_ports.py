@@ -342,7 +342,8 @@ def child(options: argparse.Namespace) -> None:
     path = Path(options.child)
     started = time.perf_counter()
     limit = options.seconds if options.kind == "tutorials" else options.seconds + 20
-    faulthandler.dump_traceback_later(limit, exit=True)
+    # pytest puts files of its own in the place of standard error.
+    faulthandler.dump_traceback_later(limit, exit=True, file=os.fdopen(os.dup(2), "w"))
     result: dict[str, Any]
     try:
         if options.peer:
