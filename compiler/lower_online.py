@@ -62,13 +62,14 @@ GPU_PARTS, GPU_BEGINNING = 32, 4
 _SCOPED = ("values", "coefficients", "position", "start", "wrapped", "terms")
 
 
-def gpu_block(queries: int, programs: int, features: int, columns: int, masked: bool) -> tuple[int, int]:
+def gpu_block(queries: int, programs: int, features: int, columns: int, beside: bool) -> tuple[int, int]:
     """Rows of a program on a GPU, and keys that it takes at a time.
 
-    Small heads leave registers for more rows, which pays where there are enough programs and all take all keys.
+    Small heads leave registers for more rows, which pays where there are enough programs, all take all keys, and
+    nothing is loaded `beside` the scores.
     """
     wide = max(features, columns)
-    more = wide <= GPU_SMALL and programs >= GPU_MANY and not masked
+    more = wide <= GPU_SMALL and programs >= GPU_MANY and not beside
     rows = GPU_ROWS // 2 if queries <= GPU_ROWS // 2 else GPU_ROWS * 3 // 2 if more else GPU_ROWS
     return rows, GPU_KEYS // 2 if wide > GPU_WIDE else GPU_KEYS
 
@@ -173,8 +174,9 @@ class _Online(Lowering):
         heads = prod(a.size for a in self.parallel - {self.rows, self.columns})
         if self.gpu:
             programs = heads * -(-self.rows.size // GPU_ROWS)
-            masked = bool(self._masks())
-            rows, block = gpu_block(self.rows.size, programs, self.features.size, self.columns.size, masked)
+            pairs = [form for (what, *_), form in self.forms.items() if what == "load" and self.keys in form.axes()]
+            beside = bool(self._masks()) or any(self.rows in form.axes() for form in pairs)
+            rows, block = gpu_block(self.rows.size, programs, self.features.size, self.columns.size, beside)
         usual = {"rows": rows, "keys": block}
         axes = self.rows, self.features, self.keys, self.columns, *(self.parallel - {self.rows, self.columns})
         found = alternatives.online(self.group, axes, usual, self.policy.target, self.policy.choices)

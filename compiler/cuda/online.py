@@ -33,6 +33,8 @@ from .tensor_maps import TensorMap
 LOADING, GROUP = 128, 128
 #: Registers of a thread that loads and of one that computes, by the number of groups.
 REGISTERS = {1: (56, 240), 2: (24, 240), 3: (32, 160)}
+#: Registers that hold neither scores nor weights, sums or what else a thread has of each key.
+OTHERS = 40
 #: Elements of a row of 128 bytes, and of depth in an instruction.
 SIDE, DEPTH = 64, 16
 #: Bytes of a row, of a box of 64 by 64, and of all barriers.
@@ -131,6 +133,8 @@ class Online(Softmax, Specialised):
         # Elsewhere the maximum must not lag.
         self.lazy = running.is_quotient(last, kernel.body)
         self.threads = LOADING + self.groups * GROUP
+        # Others hold scores, weights, sums and addresses.
+        self._plan_fetches(REGISTERS[self.groups][1] - OTHERS - self.keys * 3 // 4 - self.columns // 2)
         self._place_memory(last)
         self.t = Code(target)
         self.e = Elements(self.t, kernel, target)
@@ -438,6 +442,7 @@ class Online(Softmax, Specialised):
                 with t.for_(self.high, self.keys, t.bin("add", self.low, i64(self.keys))) as j:
                     scores = self._multiply_keys(keys)
                     self._multiply_values(values, weights)
+                    self._fetch(j)
                     scores = self._await(1, scores)
                     found, grown = self._weigh(keys, scores, j)
                     # The weights before are read until then: the new ones may not be in their registers earlier.
@@ -469,8 +474,8 @@ class Online(Softmax, Specialised):
         t = self.t
         if not self.lazy or not self.forms:
             self._release(keys)
-            return self._soften(self._scores(products, j), first=False), None
-        found, large = self._trust(self._scores(products, j))
+            return self._soften(self._scores(products, j, fetched=True), first=False), None
+        found, large = self._trust(self._scores(products, j, fetched=True))
         cells = [t.cell("float") for _ in found]
         for cell, x in zip(cells, found, strict=True):
             t.set(cell, x)

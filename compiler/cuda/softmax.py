@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import ir
+from .. import dtypes, ir
+from ..llvm.convert import Register
 from ..llvm.text import V
-from . import layout, running
+from . import layout, memory, running
 from .elements import Code, Elements, Where, slice_of
-from .layout import Facts
+from .layout import Facts, view
 from .memory import i32, i64
 from .running import Scaled, Walk
 
@@ -231,8 +232,8 @@ class Softmax:
             values = pairs + values[len(pairs) * 2 :]
         return values[0]
 
-    def _scores(self, products: list[V], j: V) -> list[V]:
-        """The scores, but for the factor, of products that begin at key j."""
+    def _scores(self, products: list[V], j: V, fetched: bool = False) -> list[V]:
+        """The scores, but for the factor, of products that begin at key j; `fetched`: `_fetch` was told of it."""
         t, e = self.t, self.e
         cells = [t.cell("float") for _ in products]
         for cell, x in zip(cells, products, strict=True):
@@ -251,15 +252,15 @@ class Softmax:
 
             def write(whole: bool) -> None:
                 with e.scope():
-                    for cell, x in zip(cells, self._elementwise(number, needed, products, j, whole), strict=True):
+                    found = self._elementwise(number, needed, products, j, whole, whole and fetched)
+                    for cell, x in zip(cells, found, strict=True):
                         t.set(cell, x)
 
             if not loads:
                 write(False)
                 return
             # Loads of a block that ends where the keys end or before need no conditions.
-            end = t.bin("add", j, i64(self.keys))
-            with t.if_else(t.cmp("sle", end, self.e.integer(self.length))) as turn:
+            with t.if_else(self._is_whole(j)) as turn:
                 write(True)
                 next(turn)
                 write(False)
@@ -292,7 +293,66 @@ class Softmax:
         left = op.operands[2 + len(extents) + extents.index(self.keys)].op
         return left is not None and left.name == "subtract" and left.operands == (self.length, walk.index)
 
-    def _elementwise(self, number: int, needed: list[ir.Op], products: list[V], j: V, whole: bool) -> list[V]:
+    def _is_whole(self, j: V) -> V:
+        """Whether all keys of a block are there."""
+        return self.t.cmp("sle", self.t.bin("add", j, i64(self.keys)), self.e.integer(self.length))
+
+    # -- what is loaded while products are under way ------------------------------------------------------------------
+    def _plan_fetches(self, room: int) -> None:
+        """Choose the loads that threads begin before they wait for scores, if so many registers hold what they load."""
+        loads = [
+            [op for op in self._between(number)[0] if self._is_cut(op, walk)]
+            if not self.forms or self.forms[number].masks
+            else []
+            for number, walk in enumerate(self.walks)
+        ]
+        first, *others = [[(op.operands[0], op.result.type, view(op)[2:]) for op in ops] for ops in loads]
+        words = sum(-(-2 * dtypes.SIZE[op.operands[0].type.dtype] // 4) * self.keys // 4 for op in loads[0])
+        fits = words <= room and all(found == first for found in others)
+        fits = fits and all(op.operands[0].type.dtype not in dtypes.COMPLEX for op in loads[0])
+        #: Of each loop; and variables for the words of two neighbours.
+        self.fetches: list[list[ir.Op]] = loads if fits else [[] for _ in loads]
+        self.fetched: list[list[list[tuple[V, str]]]] = []
+
+    def _fetch(self, j: V) -> None:
+        """Begin the loads of a block of keys, if all of them are there."""
+        t, e, walk = self.t, self.e, self.walks[0]
+        if not self.fetches[0]:
+            return
+        needed, _ = self._between(0)
+        with t.if_(self._is_whole(j)), e.scope():
+            e.define(walk.index, j)
+            e.run([op for op in needed if not op.result.type.extents], {})
+            rows = self._clamped(self._rows(), self.i)
+            for number, op in enumerate(self.fetches[0]):
+                if len(self.fetched) == number:
+                    self.fetched.append([])
+                for pair in range(self.keys // 4):
+                    words = self._loaded(op, [self._position(rows, 2 * pair + i) for i in range(2)])
+                    if len(self.fetched[number]) == pair:
+                        self.fetched[number].append([(t.cell(w.ty), w.ty) for w in words])
+                    for (cell, _), word in zip(self.fetched[number][pair], words, strict=True):
+                        t.set(cell, word)
+
+    def _position(self, rows: list[V], k: int) -> Where:
+        return {self.i: rows[k // 2 % 2], str(self.keys): self._column(k)}
+
+    def _loaded(self, op: ir.Op, pair: list[Where]) -> list[V]:
+        """The words of two neighbours, or of two elements."""
+        t, e, dtype = self.t, self.e, op.operands[0].type.dtype
+        if self.facts.width(op, self.keys) > 1:
+            return memory.load_words(t, e.address(op, pair[0]), dtype, 2)
+        return [w for where in pair for w in memory.load_words(t, e.address(op, where), dtype, 1)]
+
+    def _told_apart(self, op: ir.Op, words: list[V]) -> list[Register]:
+        t, dtype = self.t, op.operands[0].type.dtype
+        if self.facts.width(op, self.keys) > 1:
+            return memory.unpack(t, words, dtype, 2)
+        return [x for word in words for x in memory.unpack(t, [word], dtype, 1)]
+
+    def _elementwise(
+        self, number: int, needed: list[ir.Op], products: list[V], j: V, whole: bool, fetched: bool
+    ) -> list[V]:
         """The scores in one of the loops; `whole`: all keys of the block are there."""
         t, e, walk = self.t, self.e, self.walks[number]
         masks = self.forms[number].masks if self.forms else ()
@@ -300,9 +360,7 @@ class Softmax:
         rows = self._rows()
         if any(op.name in ("load_view", "load_ptr") and self.i in op.result.type.extents for op in needed):
             rows = self._clamped(rows, self.i)
-        places: list[Where] = [
-            {self.i: rows[k // 2 % 2], str(self.keys): self._column(k)} for k in range(len(products))
-        ]
+        places = [self._position(rows, k) for k in range(len(products))]
         near = [op for op in needed if whole and self._is_cut(op, walk)]
         e.run([op for op in needed if not op.result.type.extents], {})
         for row in rows:
@@ -318,11 +376,12 @@ class Softmax:
             if k % 2 == 0:
                 for op in near:
                     pair = places[k : k + 2]
-                    if self.facts.width(op, self.keys) > 1:
-                        registers = e.load(op, e.address(op, where), 2)
+                    if fetched and op in self.fetches[number]:
+                        cells = self.fetched[self.fetches[number].index(op)][k // 2]
+                        words = [t.get(*c) for c in cells]
                     else:
-                        registers = [e.load(op, e.address(op, at), 1)[0] for at in pair]
-                    for at, register in zip(pair, registers, strict=True):
+                        words = self._loaded(op, pair)
+                    for at, register in zip(pair, self._told_apart(op, words), strict=True):
                         e.define(op.result, register, at)
             e.run(needed, where)
             if not self.forms:

@@ -95,6 +95,21 @@ def test_masks(shape: tuple[int, ...]) -> None:
     check(attention, *tensors((2,), 70, 90, 32, 32, BF16), bias)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, BF16])
+@pytest.mark.parametrize("shape", [(70, 420), (2, 70, 420), (420,)])
+def test_biases_are_loaded_while_products_are_under_way(shape: tuple[int, ...], dtype: np.dtype, causal: bool) -> None:
+    def attention(xp, q, k, v, bias):
+        s = (q @ xp.swapaxes(k, -1, -2)).astype(np.float32) * 0.25 + bias
+        if causal:
+            s = xp.where(xp.arange(420)[None, :] <= xp.arange(70)[:, None] + 350, s, -np.inf)
+        e = xp.exp(s - xp.max(s, axis=-1, keepdims=True))
+        return (e / xp.sum(e, axis=-1, keepdims=True)).astype(q.dtype) @ v
+
+    bias = (3 * np.random.default_rng(0).standard_normal(shape)).astype(dtype)
+    check(attention, *tensors((2,), 70, 420, 32, 32, BF16), bias)
+
+
 def test_windows_of_memory() -> None:
     q, k, v = tensors((3,), 140, 180, 48, 64, BF16)
     check(
