@@ -26,8 +26,9 @@ from .wgmma import BOX, ROW, ROWS
 
 #: Elements of a step, rows of a group, and elements that a thread computes of one.
 STEP, GROUP, MINE = 64, 64, 32
-#: Panels of each group: one that is written to, one that is read, and one that warps may still read which come later.
-PANELS = 3
+#: Steps whose panels are computed before any is multiplied; sets of such panels: one that is written to, one that is
+#: read, and one that warps may still read which come later.
+TOGETHER, PANELS = 2, 3
 #: Most columns, and bytes of a step of the large operand.
 COLUMNS, RAW = 64, ROWS * STEP
 
@@ -35,7 +36,7 @@ COLUMNS, RAW = 64, ROWS * STEP
 class Dequantised(Hopper):
     """Generates the code of one kernel."""
 
-    beside = 2 * PANELS * BOX + 1024
+    beside = 2 * PANELS * TOGETHER * BOX + 1024
 
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
@@ -70,7 +71,7 @@ class Dequantised(Hopper):
         super()._layout()
         #: Where the groups' panels are.
         self.computed = -(-self.nbytes // 1024) * 1024
-        self.nbytes = self.computed + 2 * PANELS * BOX
+        self.nbytes = self.computed + 2 * PANELS * TOGETHER * BOX
 
     def _fetch_panel(self, side: Side, map_: TensorMap, panel: V, k: V, full: V) -> None:
         if side is self.b:
@@ -82,34 +83,49 @@ class Dequantised(Hopper):
 
     # -- the warps that multiply --------------------------------------------------------------------------------------
     def _take_steps(self, sums: Sums, ring: Ring) -> None:
-        t, e, before = self.t, self.e, self.before
-        panel = t.cell("i32")
-        t.set(panel, i32(0))
+        t, e = self.t, self.e
+        panels = t.cell("i32")
+        t.set(panels, i32(0))
+        even = t.bin("and", self.steps, i32(-TOGETHER))
         with e.scope():
-            places = self._positions()
-            with t.for_(self.steps) as number:
+            self.places = self._positions()
+            with t.for_(even, TOGETHER) as number:
                 self._wait_for_turn(number)
-                stage, here = self._arrived(ring)
-                to = t.bin("add", t.bin("add", self.base, i32(self.computed)), t.get(panel, "i32"))
-                k = t.bin("mul", t.bin("add", number, self.skipped), i32(STEP))
-                self._compute_panel(here, t.bin("add", to, t.bin("mul", self.group, i32(BOX))), places, k)
-                self._act("fence.proxy.async.shared::cta;")
-                self._act("bar.sync $0, 128;", t.bin("add", self.group, i32(1)))
-                left = memory.at(t, V("@shared", SHARED), t.cast("zext", t.bin("sub", to, self.base), "i64"))
-                self._add_products(sums, here, [(0, self.b.offsets[0])], waiting=1, left=left)
-                with t.if_(t.bin("and", self.lead, t.cmp("ne", number, i32(0)))):
-                    self._release(t.get(before, "i32"))
-                self.epilogue.bring(t.cmp("eq", number, i32(1)))
-                following = t.bin("add", t.get(panel, "i32"), i32(2 * BOX))
-                t.set(panel, t.select(t.cmp("eq", following, i32(2 * PANELS * BOX)), i32(0), following))
-                t.set(before, stage)
-                self._advance(ring)
+                self._take(sums, ring, panels, number, TOGETHER)
+                self.epilogue.bring(t.cmp("eq", number, i32(0)))
+            with t.if_(t.cmp("ne", even, self.steps)):
+                self._take(sums, ring, panels, even, 1)
         self._end_turn()
         self.epilogue.bring(t.cmp("slt", self.steps, i32(2)))
         self.epilogue.prefetch()
         self._asm(sums, "wgmma.wait_group.sync.aligned 0;", [])
         with t.if_(t.bin("and", self.lead, t.cmp("ne", self.steps, i32(0)))):
-            self._release(t.get(before, "i32"))
+            self._release(t.get(self.before, "i32"))
+
+    def _take(self, sums: Sums, ring: Ring, panels: V, number: V, count: int) -> None:
+        """Compute panels of so many steps, from the given one on, and begin to multiply them."""
+        t, before = self.t, self.before
+        group = t.bin("mul", self.group, i32(BOX))
+        start = t.bin("add", t.get(panels, "i32"), i32(self.computed))
+        arrived = []
+        for step in range(count):
+            stage, here = self._arrived(ring)
+            arrived.append((stage, here, t.bin("add", start, i32(2 * BOX * step))))
+            self._advance(ring)
+        for step, (_, here, offset) in enumerate(arrived):
+            k = t.bin("mul", t.bin("add", t.bin("add", number, self.skipped), i32(step)), i32(STEP))
+            self._compute_panel(here, t.bin("add", t.bin("add", self.base, offset), group), self.places, k)
+        self._act("fence.proxy.async.shared::cta;")
+        self._act("bar.sync $0, 128;", t.bin("add", self.group, i32(1)))
+        for step, (stage, here, offset) in enumerate(arrived):
+            left = memory.at(t, V("@shared", SHARED), t.cast("zext", offset, "i64"))
+            self._add_products(sums, here, [(0, self.b.offsets[0])], waiting=1, left=left)
+            first = t.cmp("ne", number, i32(0)) if step == 0 else V("true", "i1")
+            with t.if_(t.bin("and", self.lead, first)):
+                self._release(t.get(before, "i32"))
+            t.set(before, stage)
+        following = t.bin("add", t.get(panels, "i32"), i32(2 * BOX * TOGETHER))
+        t.set(panels, t.select(t.cmp("eq", following, i32(2 * BOX * TOGETHER * PANELS)), i32(0), following))
 
     def _positions(self) -> list[V]:
         """The thread's positions along the large operand's dim, and what is known there."""
