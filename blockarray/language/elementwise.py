@@ -13,8 +13,8 @@ from .errors import CompilationError
 from .types import bfloat16, float32, int1, int32, int64, uint32, uint64, unwrap
 from .values import (
     Tensor,
-    absolute,
     add,
+    address,
     broadcast_to,
     common_type,
     convert,
@@ -146,8 +146,8 @@ def where(condition: Any, x: Any, y: Any) -> Tensor:
     if any(isinstance(v, Tensor) and v.dtype.is_ptr() for v in (x, y)):
         if not (isinstance(x, Tensor) and isinstance(y, Tensor) and x.dtype == y.dtype):
             raise CompilationError("where takes two pointers of one type, or none")
-        if x.base is not y.base:
-            x, y = absolute(x), absolute(y)
+        if x.base is not y.base or x.base in builder().origins.values():
+            return convert(where(condition, address(x), address(y)), x.dtype)
     else:
         type = common_type(x, y)
         x, y = (convert(tensor(v, None if isinstance(v, Tensor) else type), type) for v in (x, y))

@@ -560,6 +560,10 @@ def address(pointer: Tensor) -> Tensor:
     """The pointer as an int64."""
     assert pointer.base is not None
     size = pointer.dtype.element_ty.itemsize
+    op = pointer.value.op
+    if op is not None and op.name == "right_shift" and pointer.base in builder().origins.values():
+        # As `pointer_at` made it.
+        return Tensor(op.operands[0], int64, pointer.shape)
     index = Tensor(pointer.value, int64, pointer.shape)
     base = _address_of(pointer.base)
     scaled = mul(index, size)

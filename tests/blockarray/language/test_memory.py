@@ -103,6 +103,18 @@ def test_pointers_that_become_others():
     np.testing.assert_array_equal(o, [1, 2, 3, 4, 6, 7, 77, 0, x[1], 77, 80, 1])
 
 
+def round_trip(x_ptr, y_ptr, o_ptr):
+    i = tl.arange(0, 4)
+    x, y = tl.load(x_ptr + i).to(tl.pi32_t), tl.load(y_ptr + i).to(tl.pi32_t)
+    tl.store(o_ptr + i, tl.where(i > 1, x, y))
+
+
+def test_pointers_are_the_numbers_they_were_made_of():
+    x, y, o = np.arange(4) * 1001, -np.arange(4) * 7 - 1, np.zeros(4, "i8")
+    run_compiled(round_trip, x_ptr=x, y_ptr=y, o_ptr=o)
+    np.testing.assert_array_equal(o, [-1, -8, 2002, 3003])
+
+
 def table(t_ptr, o_ptr, N: tl.constexpr):
     i = tl.arange(0, N)
     for k in range(2):
