@@ -3,6 +3,7 @@
 # make test-gpu the tests with all arrays on this machine's GPU (as `python3 -m pytest tests --device cuda`)
 # make sanitize the kernels, on this machine's GPU, under compute-sanitizer (of the CUDA toolkit)
 # make lint     ruff and pyright
+# make docs     the tutorials of docs/language with their plots, on this machine's device
 # make bench    the benchmarks, against NumPy and whichever peers are installed
 #
 # Each creates .venv and installs what it needs on the first call.  PYTHON chooses the interpreter (3.11 or newer).
@@ -11,7 +12,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test test-gpu sanitize lint bench clean
+.PHONY: demo test test-gpu sanitize lint docs bench clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/digits.py $(ARGS)
@@ -29,6 +30,9 @@ lint: .venv/.lint .venv/.test .venv/.demo
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+docs: .venv/.docs
+	$(BIN)/python docs/language/make.py $(ARGS)
 
 bench: .venv/.test
 	$(BIN)/python benchmarks/run.py $(ARGS)

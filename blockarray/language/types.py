@@ -170,7 +170,7 @@ class pointer_type(dtype):
 
     __slots__ = ("_element", "const")
 
-    def __init__(self, element_ty: dtype, address_space: int = 1, const: bool = False) -> None:
+    def __init__(self, element_ty: Any, address_space: int = 1, const: bool = False) -> None:
         if not isinstance(element_ty, dtype) or isinstance(element_ty, block_type):
             raise TypeError(f"a pointer points to elements, not to {element_ty!r}")
         self._element = element_ty

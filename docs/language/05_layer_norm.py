@@ -45,7 +45,7 @@ def backward_kernel(x, w, dy, mean, rstd, dx, dw, db, rows, n, BLOCK: tl.constex
     of_weights = tl.zeros((BLOCK,), tl.float32)
     of_bias = tl.zeros((BLOCK,), tl.float32)
     for row in range(program, rows, tl.num_programs(0)):
-        here = row.to(tl.int64) * n + at
+        here = tl.cast(row, tl.int64) * n + at
         scale = tl.load(rstd + row)
         xhat = tl.where(inside, (tl.load(x + here, mask=inside, other=0.0) - tl.load(mean + row)) * scale, 0.0)
         g = tl.load(dy + here, mask=inside, other=0.0)
@@ -78,10 +78,10 @@ def backward(x, w, dy, mean, rstd):
     return dx, dw.sum(axis=0), db.sum(axis=0)
 
 
-def reference(x, w, b, dy, eps=1e-5):
+def reference(x, w, b, dy):
     """Results and gradients in float64."""
     d = x - x.mean(1, keepdims=True)
-    rstd = 1 / np.sqrt((d * d).mean(1, keepdims=True) + eps)
+    rstd = 1 / np.sqrt((d * d).mean(1, keepdims=True) + 1e-5)
     xhat, t = d * rstd, w * dy
     dx = rstd * (t - t.mean(1, keepdims=True) - xhat * (t * xhat).mean(1, keepdims=True))
     return xhat * w + b, dx, (dy * xhat).sum(0), dy.sum(0)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import blockarray.language as tl
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "language"
 TUTORIALS = sorted(path.stem for path in FOLDER.glob("[0-9]*.py"))
@@ -47,3 +50,19 @@ def test_reports(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_the_product_has_25_lines_at_most() -> None:
     source = inspect.getsource(load("03_matmul").matmul_kernel.fn)
     assert len(source[source.index("def ") :].splitlines()) <= 25
+
+
+def test_the_reference_has_all_names() -> None:
+    page = (FOLDER / "language.md").read_text(encoding="utf-8")
+    make = load("make")
+    names = {name for name, value in vars(tl).items() if not name.startswith("_") and not isinstance(value, ModuleType)}
+    there = set(re.findall(r"\w+", " ".join(re.findall(r"^\| `([\w, ]+)", page, re.MULTILINE))))
+    assert there == names, "python docs/language/make.py --reference brings the reference up to date"
+    assert make.with_reference(page).count("| `") == page.count("| `")
+
+
+def test_links_lead_somewhere() -> None:
+    for page in FOLDER.glob("*.md"):
+        text = re.sub(r"(`+).*?\1", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+            assert (FOLDER / target).exists(), f"{page.name}: {target}"
