@@ -308,7 +308,7 @@ class _Program:
                 if lanes.any():
                     yield memory, offset[lanes, None] + np.arange(size), lanes
         if left.any():
-            self.outside(op, f"address {where[left][0]:#x}")
+            self.outside(op, f"address {where[left][0]:#x}, which is in no argument's memory")
 
     def address(self, pointer: Value) -> int:
         buffer = self.values[pointer]

@@ -67,10 +67,22 @@ def _lend(x: Any, returns: _Returns) -> Any:
 def _lend_array(x: Array, returns: _Returns) -> np.ndarray:
     memory.settle([x])
     memory.locate(x)
-    memory.own(x)
+    try:
+        memory.own(x)
+        writable = True
+    except ValueError:  # It may only be read.
+        writable = False
     buffer, offset = memory.locate(x)
     if buffer.device is CPU:
-        return as_numpy(buffer, x.dtype, offset // x.itemsize, x.shape, tuple(s // x.itemsize for s in x.strides))
+        lent = as_numpy(buffer, x.dtype, offset // x.itemsize, x.shape, tuple(s // x.itemsize for s in x.strides))
+    else:
+        lent = np.ndarray(x.shape, x.dtype, _on_host(buffer, returns if writable else {}), offset, x.strides)
+    lent.flags.writeable = writable
+    return lent
+
+
+def _on_host(buffer: Any, returns: _Returns) -> np.ndarray:
+    """The bytes of a GPU's buffer, which go back to it."""
     if id(buffer) not in returns:
         whole = np.empty(buffer.nbytes, np.uint8)
         copies.copy_to_host(buffer, 0, whole)
@@ -80,7 +92,7 @@ def _lend_array(x: Array, returns: _Returns) -> np.ndarray:
             cuda.forget(buffer)
 
         returns[id(buffer)] = whole, put_back
-    return np.ndarray(x.shape, x.dtype, returns[id(buffer)][0], offset, x.strides)
+    return returns[id(buffer)][0]
 
 
 def _lend_tensor(x: Any, returns: _Returns) -> np.ndarray:

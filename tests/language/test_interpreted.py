@@ -61,3 +61,18 @@ def test_accesses_are_checked():
     x, out = np.arange(20, dtype="f"), np.zeros(20, "f")
     with pytest.raises(IndexError):
         double[1,](x, out, 32, BLOCK=32)
+
+
+def test_operands_of_operations_are_read():
+    @ba.custom_op
+    def doubled(x, *, out):
+        double[1,](x, out, x.size, BLOCK=32)
+
+    @ba.custom_op
+    def wrong(x, *, out):
+        double[1,](out, x, x.size, BLOCK=32)
+
+    x = ba.arange(20, dtype="f") + 1
+    np.testing.assert_array_equal(np.asarray(doubled(x) + 1), 2 * np.arange(1, 21) + 1)
+    with pytest.raises(ValueError, match="read-only"):
+        wrong(x).block_until_ready()

@@ -13,6 +13,8 @@ from types import ModuleType
 import pytest
 
 import blockarray.language as tl
+from blockarray.runtime.cuda import driver
+from tests.runtime.cuda.fake import FakeDriver
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "language"
 TUTORIALS = sorted(path.stem for path in FOLDER.glob("[0-9]*.py"))
@@ -35,6 +37,8 @@ def load(name: str) -> ModuleType:
 
 @pytest.mark.parametrize("name", TUTORIALS)
 def test_results(name: str) -> None:
+    if name.startswith("07") and isinstance(driver.api, FakeDriver):
+        pytest.skip("the interpreter reaches the memory of arguments only, not what a table in memory names")
     load(name).check()
 
 
