@@ -21,6 +21,8 @@ from .runtime.device import CudaDevice, Device, default_device
 
 #: More than any GPU's L2 cache holds.
 _CACHE = 256 << 20
+#: Points along a plot of which each has its label.
+_LABELLED = 8
 #: Runs by which the time of one is estimated.
 _TRIAL = 5
 _MODES: dict[str, Callable[[list[float]], Any]] = {
@@ -220,7 +222,7 @@ class Benchmark:
         for k, name in enumerate(self.line_names):
             color, style = self.styles[k] if self.styles else (None, None)
             lines = [row[n + k] for row in self.rows]
-            axes.plot(xs, [line[0] for line in lines], label=name, color=color, linestyle=style)
+            axes.plot(xs, [line[0] for line in lines], label=name, color=color, linestyle=style, marker=".")
             if all(line[1] is not None for line in lines):
                 bounds = [[float(bound) for _, *bounds in lines for bound in bounds[i : i + 1]] for i in (0, 1)]
                 axes.fill_between(xs, bounds[0], bounds[1], alpha=0.15, color=color)
@@ -228,6 +230,12 @@ class Benchmark:
         axes.set(xlabel=self.xlabel or self.x_names[0], ylabel=self.ylabel, title=self.plot_name)
         axes.set_xscale("log" if self.x_log else "linear")
         axes.set_yscale("log" if self.y_log else "linear")
+        if not self.y_log:
+            axes.set_ylim(bottom=0)
+        if len(xs) <= _LABELLED:
+            axes.set_xticks(xs, [_spelled(x) for x in xs])
+            axes.minorticks_off()
+        axes.grid(alpha=0.3)
         return figure
 
 

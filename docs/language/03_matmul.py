@@ -98,6 +98,7 @@ def report():
             line_names=["kernel", "a @ b", *peers()],
             plot_name="matmul",
             ylabel=unit,
+            x_log=True,
             args={},
         )
     )

@@ -119,6 +119,7 @@ def report():
                 line_names=lines,
                 plot_name="attention" + "-causal" * causal,
                 ylabel=unit,
+                x_log=True,
                 args={"d": 128 if on_gpu() else 64, "causal": causal},
             )
             for causal in (False, True)

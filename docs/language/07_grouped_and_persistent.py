@@ -124,6 +124,7 @@ def report_persistent():
             line_names=["kernel", "a @ b", *peers()],
             plot_name="persistent-matmul",
             ylabel=unit,
+            x_log=True,
             args={"n": 8192 if on_gpu() else 256},
         )
     )
@@ -155,6 +156,7 @@ def report_grouped():
             line_names=["one launch", *[f"{p}, one by one" for p in peers()]],
             plot_name="grouped-matmul",
             ylabel=unit,
+            x_log=True,
             args={"n": 1024 if on_gpu() else 128},
         )
     )
