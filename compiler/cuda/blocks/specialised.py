@@ -37,8 +37,8 @@ STAGES = 3
 LARGE = 16 << 10
 #: Registers of a thread that brings and of one that computes, and those that all begin with, by groups that compute.
 REGISTERS = {2: (56, 224), 3: (32, 160)}
-#: Of two blocks of one group each.
-SHARING = (24, 232)
+#: Of two blocks of one group each, and columns up to which a group's instruction leaves room for that.
+SHARING, WIDE = (24, 232), 128
 #: Elements along the rows of a map that only says where rows begin; positions are below.
 FAR = 1 << 31
 
@@ -118,7 +118,9 @@ class Specialised(Codegen, Pipelined):
         self.tid = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
         self.thread = self.tid
         self._begin()
-        two = self.groups == 1 and self.kept + self.EXCHANGES <= self.target.shared // 2 - 1024
+        # With two blocks, an instruction has half as many registers, before warps take those of others.
+        columns = [extents_of(op.result)[-1] for op in self.kernel.walk() if op.name == "dot"]
+        two = self.groups == 1 and self.kept + self.EXCHANGES <= self.target.shared // 2 - 1024 and max(columns) <= WIDE
         registers = SHARING if two else REGISTERS.get(self.groups)
         with t.if_else(t.cmp("uge", self.tid, i32(self.threads))) as turn:
             if registers:

@@ -98,6 +98,7 @@ CASES = {
     "columns shared": lambda: matmul(64, 256, 128, (64, 128, 64), 8),
     "many rows": lambda: matmul(256, 64, 64, (256, 64, 64), 4),
     "wide": lambda: matmul(64, 256, 128, (64, 256, 64), 4),
+    "wide and short": lambda: matmul(64, 256, 64, (64, 256, 32), 4, stages=4),
     "odd": lambda: matmul(100, 90, 70, pad=2),
     "odd, unaligned": lambda: matmul(65, 67, 33, pad=1, aligned=False),
     "short depth": lambda: matmul(128, 64, 96, (64, 64, 32)),

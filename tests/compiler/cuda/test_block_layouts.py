@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from hypothesis import given, settings
@@ -12,12 +13,13 @@ from hypothesis import strategies as st
 from blockarray.compiler.builder import Builder
 from blockarray.compiler.cuda.blocks import layout
 from blockarray.compiler.cuda.blocks.affine import Affine
-from blockarray.compiler.cuda.blocks.assign import assign
+from blockarray.compiler.cuda.blocks.assign import Assignment, assign
 from blockarray.compiler.cuda.blocks.axes import Axes
 from blockarray.compiler.cuda.blocks.layout import Layout
-from blockarray.compiler.ir import Type, Value
+from blockarray.compiler.cuda.target import Target
+from blockarray.compiler.ir import Kernel, Type, Value
 from tests.compiler.cuda import block_kernels as kernels
-from tests.compiler.cuda.test_blocks import compare
+from tests.compiler.cuda.test_blocks import TARGET, compare
 
 SHAPES = st.lists(st.integers(0, 4), min_size=1, max_size=3).map(lambda bits: tuple(1 << b for b in bits))
 
@@ -94,8 +96,8 @@ def test_conversions(data: st.DataObject, extents: tuple[int, ...], dtype: str) 
     case = kernels.apply([extents], [dtype], build)
     usual = codegen.assign
 
-    def given_ones(kernel: object, warps: int) -> object:
-        found = usual(kernel, warps)  # type: ignore[arg-type]
+    def given_ones(kernel: Kernel, warps: int, target: Target) -> Assignment:
+        found = usual(kernel, warps, target)
         for op in case.kernel.walk():
             if op.name == "load_ptr":
                 found.home[op.result] = first
@@ -105,11 +107,8 @@ def test_conversions(data: st.DataObject, extents: tuple[int, ...], dtype: str) 
                 found.home[op.result] = first
         return found
 
-    codegen.assign = given_ones  # type: ignore[assignment]
-    try:
+    with mock.patch.object(codegen, "assign", given_ones):
         compare(case)
-    finally:
-        codegen.assign = usual
 
 
 def expressions(b: Builder, draw: Any, extents: tuple[int, ...], scalars: dict[Value, int]) -> tuple[Value, np.ndarray]:
@@ -170,7 +169,7 @@ def test_what_is_known_of_integers(data: st.DataObject, extents: tuple[int, ...]
             rows = np.moveaxis(found, d, -1)
             same = rows.reshape(*rows.shape[:-1], -1, axis.same)
             assert (same == same[..., :1]).all()
-    affine, where = Affine(assign(kernel, 2)), draw(layouts(extents))
+    affine, where = Affine(assign(kernel, 2, TARGET)), draw(layouts(extents))
     places = positions(where, len(extents))
     for r in range(where.registers):
         away = affine.away(value, where, r)
