@@ -77,6 +77,15 @@ def _is_cpu_only(item: pytest.Item) -> bool:
     return "cpu_only" in item.keywords or (place.startswith(_CPU_FOLDERS) and "/cuda/" not in place)
 
 
+def pytest_runtest_teardown() -> None:
+    """A check that failed in a test, and that nobody asked for there, is no later test's."""
+    checks = sys.modules.get("blockarray.checks")
+    if checks is not None:
+        checks._untold.clear()
+        for waiting in checks._waiting.values():
+            waiting.clear()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if on_gpu := [item for item in items if item.get_closest_marker("gpu")]:
         from blockarray.runtime.cuda import driver
