@@ -31,7 +31,7 @@ lint: .venv/.lint .venv/.test .venv/.demo
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-docs: .venv/.docs
+docs: .venv/.docs $(if $(wildcard /dev/nvidia0),.venv/.cuda)
 	$(BIN)/python docs/language/make.py $(ARGS)
 
 bench: .venv/.test
