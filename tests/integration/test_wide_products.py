@@ -103,7 +103,7 @@ def test_values_that_are_not_finite_emulated(dtype: str, special: float) -> None
 
 def classes(x: np.ndarray) -> np.ndarray:
     """Of the parts, which are infinite, and how, and which are NaN."""
-    parts = np.ascontiguousarray(x).view(x.real.dtype)
+    parts = np.ascontiguousarray(x).view(np.real(x).dtype)
     return np.where(np.isfinite(parts), 0, parts)
 
 

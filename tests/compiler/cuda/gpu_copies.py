@@ -128,7 +128,8 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
     elif text.startswith("cp.async.cg"):
         assert e.ready[threads].all(), "what is queued before may not have ended"
         for who, block in zip(threads, blocks):
-            _piece(e, *(int(x[who]) for x in operands), block)
+            here, address, nbytes = (int(x[who]) for x in operands)
+            _piece(e, here, address, nbytes, block)
     elif text.startswith(("st.shared.b32", "st.shared.v")):
         # Barriers in shared memory order it, which the search for races does not see.
         words = np.stack([x[mask] for x in operands[1:]], 1)

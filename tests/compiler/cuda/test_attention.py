@@ -145,7 +145,7 @@ def test_programs_that_share_huge_scores(
 
 
 def test_parts_of_keys() -> None:
-    parts = lambda *sizes: lower_online.gpu_parts(*sizes, 132)
+    parts = lambda programs, blocks: lower_online.gpu_parts(programs, blocks, 132)
     assert parts(132, 64) == parts(1, 1) == parts(100, 32) == 1
     assert parts(66, 64) == 2
     assert parts(1, 1024) == 32
