@@ -265,8 +265,9 @@ class Mark:
         -------
         None, or with `return_df` pandas.DataFrame (a list of them, if there are several benchmarks).
         """
-        several = not isinstance(self.benchmarks, Benchmark)
-        benchmarks: list[Benchmark] = list(self.benchmarks) if several else [self.benchmarks]  # type: ignore
+        given = self.benchmarks
+        several = not isinstance(given, Benchmark)
+        benchmarks = [given] if isinstance(given, Benchmark) else list(given)
         for b in benchmarks:
             b.measure(self.fn, **kwargs)
             if print_data:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial, update_wrapper
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 from .. import compiling, kernels, testing
 from ..array import Array
@@ -78,14 +79,14 @@ class Config:
         return ", ".join(f"{k}: {v}" for k, v in self.options.items())
 
 
-class _Around:
+class _Around(ABC):
     """What a decorator makes of a kernel: it is launched in the same ways."""
 
     def __init__(self, fn: Any) -> None:
         self.fn: Any = fn
         self.arg_names: list[str] = fn.arg_names
         self.base_fn: JITFunction = getattr(fn, "base_fn", fn)
-        update_wrapper(self, fn, updated=())  # type: ignore[arg-type]
+        update_wrapper(cast("Any", self), fn, updated=())
 
     def __getitem__(self, grid: Any) -> partial[Compiled]:
         return partial(self.launch, grid)
@@ -93,11 +94,13 @@ class _Around:
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         return self.warmup(*args, grid=grid, **kwargs) if warmup else self.launch(grid, *args, **kwargs)
 
+    @abstractmethod
     def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Compiled:
-        raise NotImplementedError
+        """Run the kernel on a grid."""
 
+    @abstractmethod
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
-        raise NotImplementedError
+        """Compile the kernel for such arguments."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.fn!r})"
@@ -273,7 +276,7 @@ class Autotuner(_Around):
                     first = perf_counter() - started
                 text, device = self.fn.lowered(*args, **kwargs, **c.options)
                 texts[text] = None
-            except Exception:
+            except Exception:  # whoever measures it meets the same, and says so
                 continue
         if device is not None and first * len(texts) > _PROCESSES:
             compiling.compile_ahead(texts, device)

@@ -96,7 +96,8 @@ class Operation:
         try:
             return rule(*bound.args, **bound.kwargs)
         except Exception as error:
-            raise type(error)(f"{self.name}: the rule of its {what}: {error}") from error
+            error.add_note(f"{self.name}: the rule of its {what}")
+            raise
 
 
 class _Run:

@@ -162,7 +162,8 @@ def least(value: Value) -> int | None:
 def is_natural(value: Value) -> bool:
     """Whether an integer is known to be >= 0."""
     if builder().eager:
-        return bool((value.array >= 0).all())  # type: ignore[attr-defined]
+        held: Any = value
+        return bool((held.array >= 0).all())
     low = least(value)
     return low is not None and low >= 0
 
@@ -263,7 +264,7 @@ def whole(value: Value, shape: Sequence[int]) -> Value:
 
 def bare(value: Value) -> Value:
     """A value without extents of 1."""
-    return builder().reshape(value, extents(value.type.extents))  # type: ignore[arg-type]
+    return builder().reshape(value, extents([int(n) for n in value.type.extents]))
 
 
 def common_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from itertools import product
 from types import FunctionType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -180,7 +180,7 @@ class _Eager(Builder):
             return Tensor(_Held(Type(dtypes.name(value.dtype)), np.asarray(value)), OF_IR[dtypes.name(value.dtype)])
         if is_number(value):
             made = tensor(value)
-            return Tensor(_Held(made.value.type, made.value.array), made.dtype)  # type: ignore[attr-defined]
+            return Tensor(_Held(made.value.type, cast("Any", made.value).array), made.dtype)
         if isinstance(value, tuple):
             items = [self._argument(f"{name}.{k}", item) for k, item in enumerate(value)]
             return type(value)(*items) if hasattr(value, "_fields") else tuple(items)

@@ -652,22 +652,22 @@ def _bitcast(value: Value, ir: str) -> Value:
 
 
 def _convert_pointer(x: Tensor, type: dtype) -> Tensor:
-    if not x.dtype.is_ptr():
-        if not x.dtype.is_int() or x.dtype.itemsize != 8:
-            raise CompilationError(f"a pointer is made of an integer of 64 bits, not of {x.dtype}")
-        return pointer_at(convert(x, int64), type)  # type: ignore[arg-type]
-    if not type.is_ptr():
+    if not isinstance(type, pointer_type):
         if type not in (int64, uint64):
             raise CompilationError(f"a pointer becomes an int64 or another pointer, not {type}")
         return convert(address(x), type)
+    if not x.dtype.is_ptr():
+        if not x.dtype.is_int() or x.dtype.itemsize != 8:
+            raise CompilationError(f"a pointer is made of an integer of 64 bits, not of {x.dtype}")
+        return pointer_at(convert(x, int64), type)
     before, after = x.dtype.element_ty, type.element_ty
     if before.ir == after.ir and before.is_ptr() == after.is_ptr():
         return Tensor(x.value, type, x.shape, x.base)
     if constant(x.value) == 0 or (before.itemsize >= after.itemsize and x.base is not None):
-        start = pointer_at(address(x.like(const(0, "i64"), ())), type)  # type: ignore[arg-type]
+        start = pointer_at(address(x.like(const(0, "i64"), ())), type)
         ratio = before.itemsize // after.itemsize or 1
         return offset(start, mul(Tensor(x.value, int64, x.shape), ratio))
-    return pointer_at(address(x), type)  # type: ignore[arg-type]
+    return pointer_at(address(x), type)
 
 
 __all__ = ["Tensor", "constexpr", "member", "tensor"]

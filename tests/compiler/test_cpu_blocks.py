@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 
-from blockarray.compiler import interpreter, passes
+from blockarray.compiler import cpu, interpreter, passes
 from blockarray.compiler.builder import Builder
 from blockarray.compiler.dtypes import NUMPY, NUMPY_NAMES
 from blockarray.compiler.ir import I64, Kernel, Type, Value
+from blockarray.compiler.parser import parse
+from blockarray.compiler.verifier import verify
 from tests.compiler.block_programs import programs
 from tests.compiler.cpu_kernels import Compiled, check
 
@@ -446,3 +448,23 @@ def test_print_is_the_interpreters(capfd):
 def test_random_programs(made):
     kernel, args = made
     both(kernel, args)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "%v = load_view %p, %0, %1 : c64[j]\n%b = bitcast %v : i64[j]\n%f = cast %b : c64[j]",
+            "bits of complex numbers",
+        ),
+        ("%v = load_view %p, %0, %1 : c64[j]\n%f = flip %v {dim=0} : c64[j]", "is moved as a whole"),
+    ],
+)
+def test_refused(body: str, message: str) -> None:
+    """What the language has no way to write: complex elements, and tiles of run-time extents."""
+    head = 'kernel @k(%p: ptr<c64>, %n: i64) grid() dims(j = %n) attrs(schedule="blocks") {\n'
+    head += "%0 = const {value=0} : i64\n%1 = const {value=1} : i64\n%v = load_view %p, %0, %1 : c64[j]\n"
+    kernel = parse(f"{head}{body}\nstore_view %f, %p, %0, %1\n}}")
+    verify(kernel)
+    with pytest.raises(NotImplementedError, match=message):
+        cpu.compile(kernel, cpu.host_target())

@@ -61,7 +61,8 @@ def _compare(
     sign = "u" if kind in dtypes.UNSIGNED else "s"
 
     def ends(a: V, b: V) -> tuple[V, V]:
-        return tuple([t.call(f"llvm.{sign}{end}.{a.ty}", a.ty, [a, b]) for end in ("min", "max")])  # type: ignore[return-value]
+        low, high = (t.call(f"llvm.{sign}{end}.{a.ty}", a.ty, [a, b]) for end in ("min", "max"))
+        return low, high
 
     # Whether the block that both are in is to go down.
     down: V | None = code.bit(given.threads.index(stage)) if stage in given.threads else None

@@ -43,7 +43,9 @@ def reduce(code: Codegen, op: Op) -> None:
         return [math.emit(code.t, combine, [a[0], b[0]], [wide, wide], wide, code.target)]
 
     (found,) = across(code, [tile], [wide], given, op.attrs["dims"], join_)
-    code.define(op.result, [math.round_to(code.t, v, dtype) if wide != dtype else v for v in found])  # type: ignore[arg-type]
+    if wide != dtype:
+        found = [math.round_to(code.t, v, dtype) for reg in found for v in parts(reg)]
+    code.define(op.result, found)
 
 
 def argreduce(code: Codegen, op: Op) -> None:

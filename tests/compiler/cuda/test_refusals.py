@@ -90,3 +90,31 @@ def test_refused(source: str, message: str) -> None:
 
 def test_taken() -> None:
     assert "define ptx_kernel void @kernel" in cuda.text(parse(product(16, ' attrs(schedule="gemm")')), TARGET)
+
+
+WRITTEN = 'kernel @k(%p: ptr<{0}>, %n: i64) grid(%n / 1) {1}attrs(num_warps=4, schedule="blocks") {{\n{2}\n}}'
+ADDED = """  %i = iota : i64[32]
+  %v = load_ptr %p, %i : bf16[32]
+  %old = atomic %v, %p, %i {kind="add", order="relaxed", scope="gpu"} : bf16[32]"""
+COMPLEX = """  %i = iota : i64[16]
+  %r = broadcast %i {dims=(0,)} : i64[16, 16]
+  %v = load_ptr %p, %r : c64[16, 16]
+  %d = dot %v, %v : c64[16, 16]
+  store_ptr %d, %p, %r"""
+NAMED = '  %e = dim_extent {dim="j"} : i64\n  store_ptr %e, %p, %e'
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dims", "body", "message"),
+    [
+        ("bf16", "", ADDED, "no atomic add of bf16 on sm_80"),
+        ("c64", "", COMPLEX, "a product of c64"),
+        ("i64", "dims(j = %n) ", NAMED, "no GPU code for dim_extent"),
+    ],
+    ids=["atomic", "complex", "named"],
+)
+def test_refused_of_hand_written_kernels(dtype: str, dims: str, body: str, message: str) -> None:
+    kernel = parse(WRITTEN.format(dtype, dims, body))
+    verify(kernel)
+    with pytest.raises(NotImplementedError, match=message):
+        cuda.text(kernel, cuda.make_target((8, 0)))
