@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...llvm.text import Text, V
+from ..memory import i32
+
 #: Bytes of the longest row, of depth in one instruction, and of what the swizzle moves as one.
 ROW, DEPTH, PIECE = 128, 32, 16
 #: Rows after which the swizzle repeats.
@@ -67,8 +70,11 @@ class Panel(NamedTuple):
         assert inside == 0
         return box * self.box >> 4
 
-    def place(self, row: int, column: int) -> int:
+    def placed(self, t: Text, row: V, column: V) -> V:
         """The offset of an element, in bytes."""
-        box, inside = divmod(column * self.size, self.row)
-        at = box * self.box + row * self.row + inside
-        return at ^ (at >> 7 & self.row // PIECE - 1) << 4
+        nbytes = t.bin("mul", column, i32(self.size))
+        box = t.bin("mul", t.bin("lshr", nbytes, i32(self.row.bit_length() - 1)), i32(self.box))
+        inside = t.bin("add", t.bin("and", nbytes, i32(self.row - 1)), t.bin("mul", row, i32(self.row)))
+        place = t.bin("add", box, inside)
+        turn = t.bin("and", t.bin("lshr", place, i32(7)), i32(self.row // PIECE - 1))
+        return t.bin("xor", place, t.bin("shl", turn, i32(4)))

@@ -25,7 +25,7 @@ from ..target import Target
 from . import assign
 from .axes import Axes, constant, extents_of
 from .codegen import Codegen
-from .panel import ALIGNMENT, PIECE, ROWS, Panel
+from .panel import ALIGNMENT, PIECE, ROWS
 from .sending import Sending
 from .streams import Parts, Stream, split
 
@@ -447,7 +447,7 @@ class Bringing(Codegen):
             nbytes, low = t.cast("trunc", some, "i32"), bounds[stream.outer]
         # The swizzle is the same again after some rows.
         turns = min(max(1, ROWS // apart), count)
-        places = [self._place_of(panel, t.bin("add", row, i32(k * apart)), column) for k in range(turns)]
+        places = [panel.placed(t, t.bin("add", row, i32(k * apart)), column) for k in range(turns)]
         own = t.cmp("ult", self.number, i32(panel.rows * pieces)) if panel.rows * pieces < BRINGING else None
         line, cell = t.cell("i32"), t.cell(source.ty)
         t.set(line, to)
@@ -481,16 +481,6 @@ class Bringing(Codegen):
                 inside = t.bin("and", within, t.cmp("slt", across, bounds[stream.inner]))
             source = at(t, pointer, t.bin("mul", place, i64(size)))
             (v,) = memory.load_words(t, source, {1: "u8", 2: "u16"}[size], 1, inside)
-            target = t.bin("add", to, self._place_of(panel, row, column))
+            target = t.bin("add", to, panel.placed(t, row, column))
             owner._act(f"st.shared.b{8 * size} [$0], $1;", target, t.cast("zext", v, "i32"))
         owner._arrive(full)
-
-    def _place_of(self, panel: Panel, row: V, column: V) -> V:
-        """`Panel.place`, computed."""
-        t = self.t
-        nbytes = t.bin("mul", column, i32(panel.size))
-        box = t.bin("mul", t.bin("lshr", nbytes, i32(panel.row.bit_length() - 1)), i32(panel.box))
-        inside = t.bin("and", nbytes, i32(panel.row - 1))
-        place = t.bin("add", t.bin("add", box, inside), t.bin("mul", row, i32(panel.row)))
-        turn = t.bin("and", t.bin("lshr", place, i32(7)), i32(panel.row // PIECE - 1))
-        return t.bin("xor", place, t.bin("shl", turn, i32(4)))

@@ -27,6 +27,7 @@ from .streams import is_staged, suits
 
 if TYPE_CHECKING:
     from .codegen import Codegen
+    from .specialised import Specialised
 
 #: Bits of a warp's number within a group, and rows of one instruction.
 GROUP_BITS, ROWS = 2, 64
@@ -107,8 +108,8 @@ class Products:
         #: Products whose sums a loop carries to its next round, by what it carries; of those the ones that only add.
         self.late: dict[Value, Op] = {}
         self.chains: set[Op] = set()
-        #: Loops in which groups of warps take turns, with the product that a turn ends with.
-        self.turns: dict[Op, Op] = {}
+        #: By loop whose groups of warps take turns, its two products: a turn is the second, and the next first one.
+        self.turns: dict[Op, tuple[Op, Op]] = {}
         #: Variables for words that late products read.
         self.cells: dict[Op, list[V]] = {}
         self.reading: list[V] = []
@@ -138,7 +139,7 @@ class Products:
                     self.chains.add(op)
             dots = [op for op in body.ops if op.name == "dot"]
             if len(dots) == 2 and late == dots[1:] and not is_staged(dots[1].operands[0]):
-                self.turns[loop] = dots[0]
+                self.turns[loop] = dots[0], dots[1]
 
     # -- waiting ------------------------------------------------------------------------------------------------------
     def ready(self, value: Value) -> None:
@@ -168,7 +169,7 @@ class Products:
             self._specialised().give_back(stage.number, always=True)
         self.used = []
 
-    def _specialised(self):
+    def _specialised(self) -> Specialised:
         from .specialised import Specialised
 
         assert isinstance(self.code, Specialised)
@@ -190,7 +191,7 @@ class Products:
         if op in self.turns and (special := self._takes_turns()) is not None:
             special.end_turn()
 
-    def _takes_turns(self):
+    def _takes_turns(self) -> Specialised | None:
         """The code, if its groups of warps take turns."""
         from .specialised import Specialised
 
@@ -257,7 +258,6 @@ class Products:
         code = self.code
         sums = code.layout_of(op.result)
         chain, late = op in self.chains, op in self.late.values()
-        turn = next((self._takes_turns() for first in self.turns.values() if first is op), None)
         if late and not chain and self.owing:
             self.settle()
         first, second = op.operands[:2]
@@ -273,13 +273,12 @@ class Products:
             start = code.tile(acc, sums) if acc not in self.flight else code.tiles[acc]
             self.flight.pop(acc, None)
         b = self._staged_factor(second, 0) or self._own_factor(second)
-        if any(op is self.late.get(arg) for loop in self.turns for arg in loop.regions[0].args[1:]):
-            special = self._takes_turns()
-            if special is not None:
-                special.take_turn()
+        turning = self._takes_turns()
+        if turning is not None and any(op is second for _, second in self.turns.values()):
+            turning.take_turn()
         found = self._begin(op, sums, a, words, b, start)
-        if turn is not None:
-            turn.end_turn()
+        if turning is not None and any(op is first for first, _ in self.turns.values()):
+            turning.end_turn()
         code.define(op.result, found)
         self.flight[op.result] = None
         stages = [f.stage for f in (a, b) if f is not None and f.stage is not None]
@@ -341,12 +340,7 @@ class Products:
         run = 1 << vector
         for r in range(0, held.registers, run):
             down = t.bin("add", row, i32(held.offset(r, along)))
-            nbytes = t.bin("mul", t.bin("add", column, i32(held.offset(r, across))), i32(size))
-            box = t.bin("mul", t.bin("lshr", nbytes, i32(layout.log2(panel.row))), i32(panel.box))
-            inside = t.bin("and", nbytes, i32(panel.row - 1))
-            place = t.bin("add", t.bin("add", box, inside), t.bin("mul", down, i32(panel.row)))
-            turn = t.bin("and", t.bin("lshr", place, i32(7)), i32(panel.row // PIECE - 1))
-            place = t.bin("xor", place, t.bin("shl", turn, i32(4)))
+            place = panel.placed(t, down, t.bin("add", column, i32(held.offset(r, across))))
             ptr = t.op(f"inttoptr {t.bin('add', base, place)} to {SHARED}", SHARED)
             memory.store(t, tile[r : r + run], ptr, dtype, writer)
         t.line('call void asm sideeffect "fence.proxy.async.shared::cta;", "~{memory}"() convergent nounwind')
