@@ -5,13 +5,14 @@ from __future__ import annotations
 from ...ir import Kernel
 from ..codegen import Code
 from ..target import Target
-from . import codegen, specialised
+from . import ahead, codegen, specialised
 from .codegen import OutOfResources
 
 
 def generate(kernel: Kernel, target: Target) -> Code:
     """The code of a kernel whose tiles have integer extents."""
-    return specialised.generate(kernel, target) or codegen.generate(kernel, target)
+    found = specialised.generate(kernel, target) or ahead.generate(kernel, target)
+    return found or codegen.generate(kernel, target)
 
 
 __all__ = ["OutOfResources", "generate"]

@@ -21,6 +21,7 @@ from ..memory import GLOBAL, SHARED, at, i32, i64, join, parts, rounding, select
 from ..target import Target
 from . import fast, layout, wgmma
 from .affine import Affine, uniform
+from .ahead import Ahead
 from .assign import LOADS, SHAPES, assign, is_elementwise, joining, through
 from .convert import convert as move
 from .handlers import HANDLERS
@@ -77,6 +78,8 @@ class Codegen:
     FEW = 1024
     #: Bytes of shared memory for exchanges without a barrier between.
     EXCHANGES = 16 << 10
+    #: Whether there may be more shared memory that is kept.
+    growing = True
 
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.kernel, self.target = kernel, target
@@ -108,6 +111,7 @@ class Codegen:
         self.used = {v for op in kernel.walk() for v in op.operands}
         self.errors = next((p for p in kernel.params if p.name == "errors"), None)
         self.products = wgmma.Products(self)
+        self.ahead = Ahead(self)
 
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Code:

@@ -39,6 +39,12 @@ def _register(given: Layout, wanted: Layout, number: int) -> int:
     return sum(1 << i for i, b in enumerate(given.regs) if b in places and number >> places[b] & 1)
 
 
+def in_threads(given: Layout, wanted: Layout) -> bool:
+    """Whether each thread holds what it needs."""
+    pairs = zip(given.threads, wanted.threads, strict=True)
+    return all(own == bit or (own is None and bit in given.regs) for own, bit in pairs)
+
+
 def _in_threads(code: Codegen, tile: Tile, given: Layout, wanted: Layout) -> Tile | None:
     """If each thread holds what it needs."""
     chosen: list[tuple[int, int]] = []

@@ -1,7 +1,7 @@
 """Products: the layouts that they want, and their code.
 
-Those that Hopper's tensor cores take are in wgmma.py.  Here is the simplest form, for all types: operands lie in shared
-memory, and each thread adds up its elements.
+Those that tensor cores take are in wgmma.py and mma.py.  Here is the simplest form, for all types: operands lie in
+shared memory, and each thread adds up its elements.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...llvm.convert import Register, convert, register_type, round_to
 from ...llvm.text import V
 from .. import memory
 from ..memory import at, i32, i64, parts
-from . import layout, wgmma
+from . import layout, mma, wgmma
 from .axes import extents_of
 from .exchange import place
 from .layout import Layout, pieces
@@ -32,6 +32,9 @@ def layouts(walk: Any, op: Op) -> tuple[Layout, list[Layout | None]]:
     if wgmma.takes(op, walk.warps, walk.target):
         sums = wgmma.rows_of(extents, walk.warps)
         return sums, [wgmma.first_of(op.operands[0], sums), None, sums]
+    if kinds := mma.multiplied(op, walk.target):
+        sums = mma.sums_of(extents, walk.warps, walk.dots > 1)
+        return sums, [mma.fragment(extents_of(op.operands[0]), sums, False, kinds[0]), None, sums]
     vector = min(2, max(0, sum(map(layout.log2, extents)) - walk.threads))
     found = layout.blocked(extents, walk.warps, vector)
     return found, [None, None, found]
@@ -40,6 +43,9 @@ def layouts(walk: Any, op: Op) -> tuple[Layout, list[Layout | None]]:
 def emit(code: Codegen, op: Op) -> None:
     if wgmma.takes(op, code.warps, code.target):
         code.products.emit(op)
+        return
+    if kinds := mma.multiplied(op, code.target):
+        mma.emit(code, op, kinds)
         return
     t, (a, b) = code.t, op.operands[:2]
     dtype = op.result.type.dtype

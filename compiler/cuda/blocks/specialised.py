@@ -68,6 +68,7 @@ class Specialised(Codegen, Pipelined):
     """
 
     t: Body
+    growing = False
 
     def __init__(self, parts: Parts, target: Target, stages: int, sends: bool) -> None:
         super().__init__(parts.computing, target)

@@ -125,10 +125,10 @@ def factors(value: Value, uses: dict[Value, list[Op]]) -> list[int] | None:
 
 
 def is_staged(value: Value) -> bool:
-    """Whether a tile is one that others bring, turned or not."""
+    """Whether a tile is one that others bring, or that was copied ahead, turned or not."""
     while value.op is not None and value.op.name == "trans":
         (value,) = value.op.operands
-    return value.op is not None and value.op.name == "stage"
+    return value.op is not None and value.op.name in ("stage", "staged")
 
 
 def suits(op: Op) -> bool:

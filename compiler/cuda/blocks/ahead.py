@@ -1,0 +1,352 @@
+"""Copies ahead: loads in loops whose tiles are only multiplied go past the registers to shared memory, rounds earlier.
+
+`ahead` makes such a load the effect `fetch` of a later round's tile, with copies of the scalar ops that say where that
+lies, and a `staged` tile of the present round, in one of as many slots as there are stages.  A loop begins a round with
+`await`, and so all threads are done with the slot that is filled next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ... import dtypes
+from ...ir import BOOL, EFFECTS, Block, Kernel, Op, Type, Value
+from ...llvm.text import V
+from ...passes.rewrite import Rewriter
+from ..codegen import Code
+from ..memory import at, i32
+from ..target import Target
+from . import assign, layout, mma, wgmma
+from .axes import Axes, constant, extents_of
+from .memory import Access
+from .mma import Places, Stored
+from .streams import is_staged
+
+if TYPE_CHECKING:
+    from .codegen import Codegen
+
+#: Stages, unless the kernel says so.
+STAGES = 3
+#: Bytes of a copy, and how it goes: past the nearest cache, if it can.
+COPIES = {4: "ca", 8: "ca", 16: "cg"}
+_I32 = Type("i32")
+
+
+# -- finding them -----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Stream:
+    """A load that is made ahead: of how many elements at once, along the dim `inner`."""
+
+    op: Op
+    inner: int
+    width: int
+    #: Whether the elements of a row are multiplied with each other's partners.
+    deep: bool
+
+
+class _Finder:
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.axes, self.target = Axes(kernel), target
+        self.warps = layout.log2(int(kernel.attrs.get("num_warps", 4)))
+        self.uses: dict[Value, list[Op]] = {}
+        self.written: set[Value] = set()
+        for op in kernel.walk():
+            for v in op.operands:
+                self.uses.setdefault(v, []).append(op)
+            if op.name in EFFECTS:
+                self.written.update(op.operands)
+
+    def streams(self, loop: Op) -> list[Stream]:
+        """The loads of a loop's rounds that can be made ahead."""
+        if (constant(loop.operands[2]) or 1) < 0 or any(op.name in ("for", "while") for op in loop.regions[0].ops):
+            return []
+        found = [s for op in loop.regions[0].ops if op.name == "load_view" and (s := self._stream(op)) is not None]
+        return [s for s in found if steps(loop, s.op.operands) is not None]
+
+    def _stream(self, op: Op) -> Stream | None:
+        rank, dtype = len(op.result.type.extents), op.result.type.dtype
+        if op.operands[0] in self.written or op.attrs.get("other", 0) or op.attrs.get("volatile"):
+            return None
+        inner = [d for d in range(rank) if constant(op.operands[2 + d]) == 1]
+        if len(inner) != 1 or inner[0] < rank - 2:
+            return None
+        deep = self._readers(op.result, inner[0])
+        if not deep or (dtypes.SIZE[dtype] == 1 and not all(deep)):
+            return None
+        # Of a row's last piece a part may be copied.
+        bare = Op("load_view", op.operands[: 2 + rank], (op.result.type,))
+        width = assign.width(self.axes, bare, inner[0])
+        return Stream(op, inner[0], width, deep[0]) if width * dtypes.SIZE[dtype] in COPIES else None
+
+    def _readers(self, value: Value, inner: int) -> list[bool] | None:
+        """Of each product that a tile is an operand of, whether it adds up along a dim; None if it has other uses."""
+        found: list[bool] = []
+        for op in self.uses.get(value, ()):
+            match op.name:
+                case "trans":
+                    more = self._readers(op.result, op.attrs["perm"].index(inner))
+                case "dot" if value not in op.operands[2:]:
+                    rank, kinds = len(value.type.extents), mma.multiplied(op, self.target)
+                    taken = wgmma.takes(op, self.warps, self.target)
+                    if kinds is None or taken or value.type.dtype not in kinds:
+                        return None
+                    more = [inner == rank - 1 - k for k, v in enumerate(op.operands[:2]) if v is value]
+                case _:
+                    return None
+            if more is None:
+                return None
+            found += more
+        return found
+
+
+def steps(loop: Op, wanted: Sequence[Value]) -> tuple[list[Op], list[int]] | None:
+    """The ops of a loop's body that scalars are made by, and which carried ones they need; None if they need more."""
+    (body,) = loop.regions
+    inside = {v for op in body.ops for v in op.results}
+    needed, carried = set[Op](), set[int]()
+    work = list(wanted)
+    while work:
+        v = work.pop()
+        if v in body.args[1:]:
+            k = body.args.index(v) - 1
+            if k not in carried:
+                carried.add(k)
+                work.append(body.ops[-1].operands[k])
+        elif v in inside and v.op is not None and v.op not in needed:
+            pure = assign.is_elementwise(v.op) or v.op.name in ("const", "program_id", "int_to_ptr")
+            if not pure or v.type.extents:
+                return None
+            needed.add(v.op)
+            work += v.op.operands
+        if v.type.extents:
+            return None
+    return [op for op in body.ops if op in needed], sorted(carried)
+
+
+# -- the kernel that copies ahead -------------------------------------------------------------------------------------
+def ahead(kernel: Kernel, target: Target, most: int | None = None) -> Kernel | None:
+    """The kernel with copies ahead, in `most` stages at most; None if there are none."""
+    if not target.async_copy:
+        return None
+    made = _Ahead(kernel, target, most)
+    found = made.kernel(kernel)
+    return found if made.count else None
+
+
+class _Ahead(Rewriter):
+    def __init__(self, kernel: Kernel, target: Target, most: int | None) -> None:
+        super().__init__()
+        self.finder, self.most = _Finder(kernel, target), most
+        self.stages = int(kernel.attrs.get("num_stages", STAGES))
+        self.count = 0
+        #: By load: the number of its stream, and the slots.
+        self.loads: dict[Op, tuple[Stream, int, int]] = {}
+        self.slot: Value | None = None
+
+    def op(self, op: Op) -> None:
+        if op in self.loads and self.slot is not None:
+            stream, number, count = self.loads[op]
+            attrs = _attrs(stream, number, count)
+            self.replace(op, (self._emit("staged", (self.slot,), op.result.type, **attrs),))
+            return
+        if op.name == "for":
+            stages = int(op.attrs.get("num_stages") or self.stages)
+            stages = stages if self.most is None else min(stages, self.most)
+            if stages > 1 and (streams := self.finder.streams(op)):
+                self._loop(op, streams, stages)
+                return
+        super().op(op)
+
+    def _emit(self, name: str, operands: Sequence[Value], type: Type | None, **attrs: object) -> Value:
+        made = Op(name, tuple(operands), () if type is None else (type,), attrs)
+        self.out.append(made)
+        return made.result if type is not None else operands[0]
+
+    def _const(self, value: int, like: Value | None = None) -> Value:
+        return self._emit("const", (), _I32 if like is None else like.type, value=value)
+
+    def _loop(self, loop: Op, streams: list[Stream], stages: int) -> None:
+        (body,) = loop.regions
+        loads = {s.op: (s, self.count + k, stages) for k, s in enumerate(streams)}
+        self.count += len(streams)
+        self.loads.update(loads)
+        found = steps(loop, [v for s in streams for v in s.op.operands])
+        assert found is not None
+        needed, carried = found
+        lower, upper, step, *inits = self.operands(loop)
+        state = [inits[k] for k in carried]
+        for round in range(stages - 1):
+            away = self._emit("multiply", (step, self._const(round, step)), step.type)
+            index = self._emit("add", (lower, away), lower.type)
+            inside = self._emit("less", (index, upper), BOOL)
+            state = self._fetch(loop, needed, carried, index, state, self._const(round), inside, streams)
+        # The body, with more that it carries.
+        args = tuple([Value(a.type, None, a.name) for a in body.args])
+        states, slot = [Value(v.type) for v in state], Value(_I32)
+        zero = self._const(0)
+        outer, self.out = self.out, []
+        self.replaced.update(zip(body.args, args, strict=True))
+        self._emit("await", (step,), None, pending=stages - 2)
+        first, last = self._emit("equal", (slot, self._const(0)), BOOL), self._const(stages - 1)
+        before = self._emit("subtract", (slot, self._const(1)), _I32)
+        free = self._emit("where", (first, last, before), _I32)
+        away = self._emit("multiply", (step, self._const(stages - 1, step)), step.type)
+        index = self._emit("add", (args[0], away), step.type)
+        inside = self._emit("less", (away, self._emit("subtract", (upper, args[0]), step.type)), BOOL)
+        nexts = self._fetch(loop, needed, carried, index, states, free, inside, streams)
+        around, self.slot = self.slot, slot
+        for op in body.ops[:-1]:
+            self.op(op)
+        self.slot = around
+        at_end = self._emit("equal", (slot, last), BOOL)
+        after = self._emit("where", (at_end, self._const(0), self._emit("add", (slot, self._const(1)), _I32)), _I32)
+        self.out.append(Op("yield", (*self.operands(body.ops[-1]), *nexts, after), ()))
+        made, self.out = Block((*args, *states, slot), self.out), outer
+        operands = (lower, upper, step, *inits, *state, zero)
+        types = tuple([v.type for v in operands[3:]])
+        new = Op("for", operands, types, loop.attrs, (made,), loop.line)
+        self.out.append(new)
+        self.replace(loop, new.results[: len(loop.results)])
+        self._emit("await", (step,), None, pending=0)
+
+    def _fetch(
+        self, loop: Op, needed: list[Op], carried: list[int], index: Value, state: list[Value], slot: Value,
+        inside: Value, streams: list[Stream],
+    ) -> list[Value]:  # fmt: skip
+        """Copy the tiles of a round; what it carries to the next one."""
+        (body,) = loop.regions
+        names = {body.args[0]: index, **{body.args[1 + k]: v for k, v in zip(carried, state, strict=True)}}
+        again = _Again({**self.replaced, **names})
+        for op in needed:
+            again.op(op)
+        self.out += again.out
+        for s in streams:
+            _, number, count = self.loads[s.op]
+            attrs = _attrs(s, number, count) | {"bounded": bool(s.op.attrs.get("bounded"))}
+            operands = (*again.operands(s.op), slot, inside)
+            self.out.append(Op("fetch", operands, (), attrs | {"extents": extents_of(s.op.result)}, (), s.op.line))
+        self._emit("commit", (slot,), None)
+        return [again.replaced.get(v, v) for k in carried for v in (body.ops[-1].operands[k],)]
+
+
+class _Again(Rewriter):
+    """Copies ops, with other operands."""
+
+    def __init__(self, replaced: dict[Value, Value]) -> None:
+        super().__init__()
+        self.replaced = replaced
+
+    def rebuilt(self, op: Op) -> Op:
+        made = Op(op.name, self.operands(op), tuple([v.type for v in op.results]), op.attrs, (), op.line)
+        self.replace(op, made.results)
+        return made
+
+
+def _attrs(stream: Stream, number: int, count: int) -> dict[str, object]:
+    return {"stream": number, "slots": count, "inner": stream.inner, "width": stream.width, "deep": stream.deep}
+
+
+# -- their code -------------------------------------------------------------------------------------------------------
+class Ahead:
+    """The tiles that a kernel copies ahead, as its code is written."""
+
+    def __init__(self, code: Codegen) -> None:
+        self.code = code
+        #: Where each stream's slots are.
+        self.slots: dict[int, V] = {}
+        self.tiles: dict[Value, Stored] = {}
+
+    def _places(self, op: Op, extents: tuple[int, ...], dtype: str) -> Places:
+        turn = mma.turned(dtype, op.attrs["deep"])
+        return mma.places(extents, dtypes.SIZE[dtype], op.attrs["inner"], turn)
+
+    def _slot(self, op: Op, slot: Value, bits: Places, dtype: str) -> Stored:
+        t, nbytes = self.code.t, dtypes.SIZE[dtype] << len(bits)
+        number = op.attrs["stream"]
+        if number not in self.slots:
+            self.slots[number] = self.code.keep(nbytes * op.attrs["slots"], mma.ROW)
+        offset = t.bin("mul", self.code.integer(slot), i32(nbytes))
+        return Stored(self.code, at(t, self.slots[number], t.cast("zext", offset, "i64")), bits)
+
+    def staged(self, op: Op) -> None:
+        dtype = op.result.type.dtype
+        self.tiles[op.result] = self._slot(op, op.operands[0], self._places(op, extents_of(op.result), dtype), dtype)
+
+    def stored(self, value: Value) -> tuple[Stored, int] | None:
+        """Where a tile is, and the dim along which its rows lie there; None if it was not copied ahead."""
+        if not is_staged(value):
+            return None
+        op = value.op
+        assert op is not None
+        if op.name == "staged":
+            return self.tiles[value], op.attrs["inner"]
+        found = self.stored(op.operands[0])
+        assert found is not None
+        perm = op.attrs["perm"]
+        bits = {(perm.index(d), b): place for (d, b), place in found[0].bits.items()}
+        return Stored(self.code, found[0].base, bits), perm.index(found[1])
+
+    def fetch(self, op: Op) -> None:
+        code, t = self.code, self.code.t
+        *view, slot, inside = op.operands
+        extents, inner, width, dtype = op.attrs["extents"], op.attrs["inner"], op.attrs["width"], view[0].type.dtype
+        rank, size = len(extents), dtypes.SIZE[view[0].type.dtype]
+        stored = self._slot(op, slot, self._places(op, extents, dtype), dtype)
+        order = (inner, *(d for d in reversed(range(rank)) if d != inner))
+        given = layout.blocked(extents, code.warps, layout.log2(width), order)
+        access = Access(code, Op("load_view", tuple(view), (Type(dtype, extents),), op.attrs), given, width)
+        access.groups = [list(range(r, r + width)) for r in range(0, given.registers, width)]
+        there, writer = code.integer(inside), code.writer(given)
+        bounds = view[2 + rank :]
+        room = [t.bin("sub", code.saturated(b), code.first(given, d)) for d, b in enumerate(bounds)]
+        name = f"llvm.nvvm.cp.async.{COPIES[width * size]}.shared.global.{width * size}.s"
+        copies: list[list[V]] = []
+        for (first, *_), (ptr, beyond) in zip(access.groups, access.addresses(), strict=True):
+            whole, count = there, i32(width)
+            for d, left in enumerate(room):
+                away = i32(given.offset(first, d))
+                if d == inner:
+                    count = t.call("llvm.smin.i32", "i32", [t.bin("sub", left, away), count])
+                    count = t.call("llvm.smax.i32", "i32", [count, i32(0)])
+                else:
+                    whole = t.bin("and", whole, t.cmp("slt", away, left))
+            nbytes = t.select(whole, t.bin("mul", count, i32(size)), i32(0))
+            to, further = stored.pointer(given.threads, stored.place(given.regs, first))
+            copies.append([at(t, to, further), at(t, ptr, beyond), nbytes])
+        after = t.new_label("copied")
+        if writer is not None:
+            some = t.new_label("copies")
+            t.br_if(writer, some, after)
+            t.label(some)
+        for args in copies:
+            t.call(name, "void", args, "nounwind")
+        if writer is not None:
+            t.br(after)
+            t.label(after)
+
+    def commit(self, op: Op) -> None:
+        self.code.t.call("llvm.nvvm.cp.async.commit.group", "void", [], "nounwind")
+
+    def wait(self, op: Op) -> None:
+        code = self.code
+        code.t.call("llvm.nvvm.cp.async.wait.group", "void", [i32(op.attrs["pending"])], "nounwind")
+        code.synchronize()
+
+
+def generate(kernel: Kernel, target: Target) -> Code | None:
+    """The kernel's code with copies ahead, in as many stages as there is room for; None if it has none."""
+    from .codegen import Codegen, OutOfResources
+
+    most = None
+    while most is None or most > 1:
+        made = ahead(kernel, target, most)
+        if made is None:
+            return None
+        try:
+            return Codegen(made, target).generate()
+        except OutOfResources:
+            counts = [op.attrs["slots"] for op in made.walk() if op.name == "staged"]
+            most = max(counts) - 1
+    return None
