@@ -177,6 +177,7 @@ class _Ahead(Rewriter):
         needed, carried = found
         lower, upper, step, *inits = self.operands(loop)
         state = [inits[k] for k in carried]
+        self._emit("begin", (step,), None)
         for round in range(stages - 1):
             away = self._emit("multiply", (step, self._const(round, step)), step.type)
             index = self._emit("add", (lower, away), lower.type)
@@ -209,7 +210,7 @@ class _Ahead(Rewriter):
         new = Op("for", operands, types, loop.attrs, (made,), loop.line)
         self.out.append(new)
         self.replace(loop, new.results[: len(loop.results)])
-        self._emit("await", (step,), None, pending=0)
+        self._emit("end", (step,), None)
 
     def _fetch(
         self, loop: Op, needed: list[Op], carried: list[int], index: Value, state: list[Value], slot: Value,
@@ -254,6 +255,8 @@ class Ahead:
 
     def __init__(self, code: Codegen) -> None:
         self.code = code
+        #: What was lent before each loop that is being written.
+        self.lent: list[int] = []
         #: Where each stream's slots are.
         self.slots: dict[int, V] = {}
         self.tiles: dict[Value, Stored] = {}
@@ -266,7 +269,7 @@ class Ahead:
         t, nbytes = self.code.t, dtypes.SIZE[dtype] << len(bits)
         number = op.attrs["stream"]
         if number not in self.slots:
-            self.slots[number] = self.code.keep(nbytes * op.attrs["slots"], mma.ROW)
+            self.slots[number] = self.code.lend(nbytes * op.attrs["slots"])
         offset = t.bin("mul", self.code.integer(slot), i32(nbytes))
         return Stored(self.code, at(t, self.slots[number], t.cast("zext", offset, "i64")), bits)
 
@@ -329,10 +332,21 @@ class Ahead:
     def commit(self, op: Op) -> None:
         self.code.t.call("llvm.nvvm.cp.async.commit.group", "void", [], "nounwind")
 
+    def begin(self, op: Op) -> None:
+        """Before a loop: nobody reads what will be written."""
+        self.lent.append(self.code.lent)
+        self.code.synchronize()
+
     def wait(self, op: Op) -> None:
-        code = self.code
-        code.t.call("llvm.nvvm.cp.async.wait.group", "void", [i32(op.attrs["pending"])], "nounwind")
-        code.synchronize()
+        """Wait for the present round's copies."""
+        self.code.t.call("llvm.nvvm.cp.async.wait.group", "void", [i32(op.attrs["pending"])], "nounwind")
+        self.code.synchronize()
+
+    def end(self, op: Op) -> None:
+        """Behind a loop: all is there, and has been read."""
+        self.code.t.call("llvm.nvvm.cp.async.wait.all", "void", [], "nounwind")
+        self.code.synchronize()
+        self.code.lent = self.lent.pop()
 
 
 def generate(kernel: Kernel, target: Target) -> Code | None:

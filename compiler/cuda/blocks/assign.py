@@ -92,7 +92,7 @@ class _Walk:
         #: The layout that a tile of some extents got last.
         self.recent: dict[Extents, Layout] = {}
         memory = [op for op in kernel.walk() if op.name in ACCESSES]
-        self.dots = sum(op.name == "dot" for op in kernel.walk())
+        self.chained = dot.chained(kernel)
         self.rank = max([len(accessed(op)) for op in memory], default=0)
         self.across: dict[Extents, set[int]] = {}
         for op in kernel.walk():

@@ -26,7 +26,7 @@ from .assign import LOADS, SHAPES, assign, is_elementwise, joining, through
 from .convert import convert as move
 from .handlers import HANDLERS
 from .layout import Layout, pieces
-from .panel import ALIGNMENT
+from .panel import ALIGNMENT, ROW
 
 #: Warps of a program, unless the kernel says so.
 WARPS = 4
@@ -101,8 +101,10 @@ class Codegen:
         self.depth: dict[Value, int] = {}
         self.allocas: list[str] = []
         self.globals: list[str] = []
-        #: Bytes of shared memory: for as long as the program runs, and for exchanges (now, and at most).
+        #: Bytes of shared memory: for as long as the program runs, for parts of it (now, and at most), and for
+        #: exchanges (now, and at most).
         self.kept = 0
+        self.lent = self.most_lent = 0
         self.exchanged: int | None = 0
         self.rounds: _Rounds | None = None
         self.exchanges = 0
@@ -130,13 +132,16 @@ class Codegen:
         bound = f' "nvvm.maxnreg"="{most}"' if most else ""
         # Panels of products may lie there.
         self.kept = -(-self.kept // ALIGNMENT) * ALIGNMENT
-        base = f"  %exchange = getelementptr i8, {SHARED} @shared, i64 {self.kept}"
+        lent = f"  %lent = getelementptr i8, {SHARED} @shared, i64 {self.kept}"
+        begin = -(-(self.kept + self.most_lent) // ALIGNMENT) * ALIGNMENT
+        base = f"  %exchange = getelementptr i8, {SHARED} @shared, i64 {begin}"
         text = "\n".join((
             "@shared = external addrspace(3) global [0 x i8], align 1024", *self.globals,
             f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{self.threads}"{bound} {{', "entry:",
-            *([base] if self.exchanges else []), *self.allocas, *t.lines, "}", *t.declarations.values(), "",
+            *([lent] if self.most_lent else []), *([base] if self.exchanges else []), *self.allocas, *t.lines, "}",
+            *t.declarations.values(), "",
         ))  # fmt: skip
-        shared = self.kept + self.exchanges
+        shared = begin + self.exchanges
         if shared > self.target.shared:
             raise OutOfResources(
                 f"kernel @{self.kernel.name} needs {shared} bytes of shared memory of a block, "
@@ -488,6 +493,13 @@ class Codegen:
         where = -(-self.kept // align) * align
         self.kept = -(-(where + nbytes) // 16) * 16
         return at(self.t, V("@shared", SHARED), where)
+
+    def lend(self, nbytes: int) -> V:
+        """Shared memory until `lent` is what it was before; what was there may be in use until the next barrier."""
+        where = self.lent
+        self.lent += -(-nbytes // ROW) * ROW
+        self.most_lent = max(self.most_lent, self.lent)
+        return at(self.t, V("%lent", SHARED), where)
 
     def exchange(self, nbytes: int) -> V:
         """Shared memory for one exchange between threads; what was there has been read by all."""

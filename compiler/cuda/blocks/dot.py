@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ... import dtypes
-from ...ir import Op, Value
+from ...ir import Kernel, Op, Value
 from ...llvm.convert import Register, convert, register_type, round_to
 from ...llvm.text import V
 from .. import memory
@@ -33,11 +33,24 @@ def layouts(walk: Any, op: Op) -> tuple[Layout, list[Layout | None]]:
         sums = wgmma.rows_of(extents, walk.warps)
         return sums, [wgmma.first_of(op.operands[0], sums), None, sums]
     if kinds := mma.multiplied(op, walk.target):
-        sums = mma.sums_of(extents, walk.warps, walk.dots > 1)
+        sums = mma.sums_of(extents, walk.warps, walk.chained)
         return sums, [mma.fragment(extents_of(op.operands[0]), sums, False, kinds[0]), None, sums]
     vector = min(2, max(0, sum(map(layout.log2, extents)) - walk.threads))
     found = layout.blocked(extents, walk.warps, vector)
     return found, [None, None, found]
+
+
+def chained(kernel: Kernel) -> bool:
+    """Whether a product's operand is made of another one's sums."""
+    made: set[Value] = set()
+    for op in kernel.walk():
+        if op.name == "dot":
+            if any(v in made for v in op.operands[:2]):
+                return True
+            made.add(op.result)
+        elif any(v in made for v in op.operands):
+            made.update(op.results)
+    return False
 
 
 def emit(code: Codegen, op: Op) -> None:

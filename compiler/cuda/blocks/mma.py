@@ -397,7 +397,7 @@ class _Area(NamedTuple):
 
 
 def _operands(code: Codegen, op: Op, kinds: tuple[str, str]) -> tuple[list[Fragments], bool]:
-    """A product's operands, and whether they are in memory for exchanges."""
+    """A product's operands, and whether some are in memory for exchanges."""
     home, count = code.layout_of(op.result), len(op.result.type.extents)
     held = _held(code, op.operands[0], home, kinds[0])
     paired = held is not None and held.layout.lanes[0] != (count - 1, held.inner)
@@ -415,8 +415,16 @@ def _operands(code: Codegen, op: Op, kinds: tuple[str, str]) -> tuple[list[Fragm
             key = "operand", value, area.dtype, area.inner
             found = code.memo(key, level, lambda area=area: area.keep(code)), area.inner
         stored[k] = found
+    nbytes = sum(area.nbytes for _, area, _ in waiting)
+    exchanged = bool(waiting) and (nbytes <= code.EXCHANGES or not code.growing)
     if waiting:
-        base = code.exchange(sum(area.nbytes for _, area, _ in waiting))
+        lent = code.lent
+        if exchanged:
+            base = code.exchange(nbytes)
+        else:
+            code.barrier()
+            base = code.lend(nbytes)
+        code.lent = lent
         for k, area, tile in waiting:
             stored[k] = Stored(code, base, area.bits), area.inner
             stored[k][0].put(tile, area.given, area.dtype, area.inner)
@@ -426,7 +434,7 @@ def _operands(code: Codegen, op: Op, kinds: tuple[str, str]) -> tuple[list[Fragm
     for k, (where, inner) in sorted(stored.items()):
         given = fragment(extents_of(op.operands[k]), home, k == 1, kinds[k], paired)
         made.append(Fetched(where, given, kinds[k], k == 1, inner))
-    return made, bool(waiting)
+    return made, exchanged
 
 
 def _held(code: Codegen, value: Value, home: Layout, dtype: str) -> Held | None:
