@@ -481,7 +481,7 @@ class Bringing(Codegen):
                 within = t.cmp("slt", down, bounds[stream.outer])
                 inside = t.bin("and", within, t.cmp("slt", across, bounds[stream.inner]))
             source = at(t, pointer, t.bin("mul", place, i64(size)))
-            (v,) = memory.load_words(t, source, {1: "u8", 2: "u16"}[size], 1, inside)
+            (v,) = memory.load_words(t, source, {1: "u8", 2: "u16", 4: "u32"}[size], 1, inside)
             target = t.bin("add", to, panel.placed(t, row, column))
             owner._act(f"st.shared.b{8 * size} [$0], $1;", target, t.cast("zext", v, "i32"))
         owner._arrive(full)

@@ -102,7 +102,7 @@ def _stream(op: Op, uses: dict[Value, list[Op]]) -> Stream | None:
     panel = Panel(extents[1 - inner[0]], extents[inner[0]], dtypes.SIZE[op.result.type.dtype])
     if panel.row < 32 or panel.rows < 16:
         return None
-    if panel.size == 1 and any(inner[0] != dim for dim in found):
+    if panel.size != 2 and any(inner[0] != dim for dim in found):
         # Only elements of 16 bits are turned on the way.
         return None
     return Stream(op, inner[0], 1 - inner[0], panel)
@@ -140,11 +140,25 @@ def suits(op: Op) -> bool:
     result = op.result.type.dtype
     if a in NARROW:
         taken = b == a and result == "f32"
+    elif a == "f32":
+        deep = all(_is_along(v, 1 - k) for k, v in enumerate(op.operands[:2]))
+        taken = op.attrs.get("precision") == "tf32" and deep
     elif a in dtypes.FLOAT8:
         taken = b in dtypes.FLOAT8 and result == "f32"
     else:
         taken = {a, b} <= {"i8", "u8"} and result == "i32"
     return taken and m >= 64 and n >= 16 and k * dtypes.SIZE[a] >= DEPTH
+
+
+def _is_along(value: Value, dim: int) -> bool:
+    """Whether a tile is one of memory, in rows along a dim."""
+    while value.op is not None and value.op.name == "trans":
+        (value,) = value.op.operands
+        dim = 1 - dim
+    op = value.op
+    if op is None or op.name not in ("load_view", "stage"):
+        return False
+    return op.name == "stage" or constant(op.operands[2 + dim]) == 1
 
 
 class _Named(Rewriter):

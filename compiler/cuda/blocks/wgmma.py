@@ -326,7 +326,7 @@ class Products:
         dtype = value.type.dtype
         size = dtypes.SIZE[dtype]
         # Only elements of 16 bits may lie across the depth.
-        deep = size == 1
+        deep = size != 2
         panel = Panel(n, k, size) if deep else Panel(k, n, size)
         vector = min(layout.log2(PIECE // size), layout.log2(panel.columns))
         held = layout.blocked((k, n), code.warps, vector, (0, 1) if deep else (1, 0))
