@@ -165,6 +165,14 @@ def _roomier(code: str, registers: int) -> int | None:
     return bound if blocks * threads < ENOUGH and registers <= NEARLY * bound else None
 
 
+def _bounded(code: str, target: Target, registers: int) -> Assembled | None:
+    """With a bound on registers, which some instructions do not take."""
+    try:
+        return assemble(_THREADS.sub(rf"\g<0>\n.maxnreg {registers}", code, count=1), target)
+    except RuntimeError:
+        return None
+
+
 def assemble_densely(code: str, target: Target, waits: bool = False) -> Assembled | None:
     """As `assemble`, with so few registers that a processor is full of threads, if none more are needed by much.
 
@@ -176,9 +184,9 @@ def assemble_densely(code: str, target: Target, waits: bool = False) -> Assemble
         alone = assemble(_THREADS.sub(r"\g<0>\n.minnctapersm 1", code, count=1), target)
         return alone if alone is not None and alone.spills < found.spills else found
     if waits and found is not None and (bound := _roomier(code, found.registers)) is not None:
-        bounded = assemble(_THREADS.sub(rf"\g<0>\n.maxnreg {bound}", code, count=1), target)
+        bounded = _bounded(code, target, bound)
         return bounded if bounded is not None and bounded.spills <= SPILLED else found
     if found is None or not FULL < found.registers <= NEARLY_FULL or ".minnctapersm" in code:
         return found
-    bounded = assemble(_THREADS.sub(rf"\g<0>\n.maxnreg {FULL}", code, count=1), target)
+    bounded = _bounded(code, target, FULL)
     return bounded if bounded is not None and not bounded.spills else found

@@ -12,7 +12,7 @@ from tests.compiler.cuda.gpu_kernels import Case
 def matmul(
     m: int = 128, n: int = 128, k: int = 128, block: tuple[int, int, int] = (64, 64, 64), warps: int = 4,
     dtype: str = "f16", a_turned: bool = False, b_turned: bool = False, bounded: bool = True, stages: int = 3,
-    pad: int = 0, aligned: bool = True, out_dtype: str = "f32",
+    pad: int = 0, aligned: bool = True, out_dtype: str = "f32", precision: str | None = None,
 ) -> Case:  # fmt: skip
     """a @ b, a program a tile; `a_turned` and `b_turned` say that the operands lie along the other direction."""
     bm, bn, bk = block
@@ -24,7 +24,7 @@ def matmul(
         "b": (n if b_turned else k, (k if b_turned else n) + pad),
     }
     x, y = (made.array(dtype, int(np.prod(rows[name])), aligned=aligned) for name in "ab")
-    wide = "i32" if dtype in ("i8", "u8") else "f32"
+    wide = {"i8": "i32", "u8": "i32", "f64": "f64"}.get(dtype, "f32")
     out = made.array(out_dtype if wide == "f32" else wide, m * n)
     lda, ldb, ldc = (made.scalar("i64", s) for s in (rows["a"][1], rows["b"][1], n))
     sizes = [made.scalar("i64", s) for s in (m, n, k)]
@@ -52,10 +52,39 @@ def matmul(
 
         p = load(x, lda, a_turned, (i0, loop.index), (bm, bk), (left[0], rest))
         q = load(y, ldb, b_turned, (loop.index, j0), (bk, bn), (rest, left[1]))
-        b.yield_(b.dot(p, q, acc))
+        b.yield_(b.dot(p, q, acc, precision=precision))
     offset = b.op("add", b.op("multiply", i0, ldc), j0)
     b.store_view(b.cast(loop.results[0], out_dtype if wide == "f32" else wide), out, offset, (ldc, one), left)
-    return made.case(*((1e-3, 1e-3 * k**0.5) if out_dtype == "f32" else (2e-2, 2e-2)))
+    atol = 2e-2 if precision == "tf32" else 1e-3
+    return made.case(*((1e-3, atol * k**0.5) if out_dtype == "f32" else (2e-2, 2e-2)))
+
+
+def product(
+    m: int, n: int, k: int, warps: int, dtype: str = "f16", a_turned: bool = False, b_turned: bool = False,
+    precision: str | None = None, batch: int = 0, second: str = "", out: str = "",
+) -> Case:  # fmt: skip
+    """a @ b of one block, or of `batch` ones."""
+    made = Blocks("product", (1,), warps)
+    b, lead = made.b, (batch,) if batch else ()
+    turn = (0, 2, 1) if batch else (1, 0)
+    wide = out or {"i8": "i32", "u8": "i32", "f64": "f64"}.get(dtype, "f32")
+
+    def strides(extents: tuple[int, ...]) -> list[Value]:
+        return [b.const(int(np.prod(extents[d + 1 :]))) for d in range(len(extents))]
+
+    kinds = (dtype, second or dtype)
+    sizes = ((k, m) if a_turned else (m, k), (n, k) if b_turned else (k, n))
+    pointers = [made.array(kind, int(np.prod((*lead, *size)))) for kind, size in zip(kinds, sizes, strict=True)]
+    result = made.array(wide, max(1, batch) * m * n)
+    made.begin()
+    tiles = []
+    for pointer, size, turned in zip(pointers, sizes, (a_turned, b_turned), strict=True):
+        tile = b.load_view(pointer, b.const(0), strides((*lead, *size)), (*lead, *size))
+        tiles.append(b.trans(tile, turn) if turned else tile)
+    found = b.dot(*tiles, dtype=wide, precision=precision)
+    b.store_view(found, result, b.const(0), strides((*lead, m, n)))
+    exact = {"f64": 1e-13, "f32": 2e-6, "f16": 2e-2}.get(wide, 0.0)
+    return made.case(0.0, 0.02 * k**0.5 if precision == "tf32" else exact * k)
 
 
 def attention(n: int = 128, d: int = 64, block: tuple[int, int] = (64, 64), warps: int = 4, dtype: str = "f16") -> Case:
@@ -119,7 +148,55 @@ CASES = {
     "f8, both across": lambda: matmul(dtype="f8e4m3", a_turned=True, block=(64, 64, 64), pad=16),
     "i8": lambda: matmul(dtype="i8", b_turned=True, block=(64, 128, 128)),
     "u8, across": lambda: matmul(dtype="u8", block=(64, 32, 64)),
+    "tf32": lambda: matmul(dtype="f32", b_turned=True, block=(64, 64, 32), precision="tf32"),
+    "tf32, odd": lambda: matmul(65, 67, 33, pad=1, dtype="f32", b_turned=True, aligned=False, precision="tf32"),
+    "tf32, b across": lambda: matmul(dtype="f32", block=(64, 64, 32), precision="tf32"),
     "attention": attention,
     "attention, eight warps": lambda: attention(256, 64, (128, 64), 8),
     "attention, long heads": lambda: attention(128, 128, (64, 128), 4, "bf16"),
+}
+
+#: Of one block, for tensor cores a warp at a time.
+PRODUCTS = {
+    "smallest": lambda: product(16, 16, 16, 1),
+    "more warps than there is work": lambda: product(16, 16, 16, 4),
+    "few rows and columns": lambda: product(4, 2, 16, 2, b_turned=True),
+    "rows and columns": lambda: product(64, 64, 32, 4, "bf16"),
+    "a turned": lambda: product(64, 32, 32, 2, a_turned=True),
+    "both turned": lambda: product(32, 64, 32, 8, a_turned=True, b_turned=True),
+    "batched": lambda: product(16, 16, 32, 4, batch=8, b_turned=True),
+    "batched, more than warps": lambda: product(32, 16, 16, 2, batch=4, a_turned=True),
+    "rounded": lambda: product(32, 32, 32, 4, out="f16"),
+    "tf32": lambda: product(32, 64, 32, 4, "f32", precision="tf32"),
+    "tf32, along the depth": lambda: product(32, 64, 32, 4, "f32", precision="tf32", b_turned=True),
+    "tf32, a turned": lambda: product(32, 16, 16, 1, "f32", precision="tf32", a_turned=True),
+    "tf32x3": lambda: product(16, 32, 32, 2, "f32", precision="tf32x3"),
+    "ieee": lambda: product(16, 32, 32, 2, "f32", precision="ieee"),
+    "f64": lambda: product(32, 64, 16, 4, "f64"),
+    "f64, both turned": lambda: product(16, 16, 16, 2, "f64", a_turned=True, b_turned=True),
+    "f64, few rows": lambda: product(4, 16, 16, 1, "f64"),
+    "i8": lambda: product(32, 32, 64, 4, "i8", b_turned=True),
+    "i8 and u8, across": lambda: product(32, 32, 32, 2, "i8", a_turned=True, second="u8"),
+    "f8": lambda: product(32, 16, 64, 2, "f8e4m3", b_turned=True),
+    "f8, mixed": lambda: product(16, 32, 32, 1, "f8e5m2", second="f8e4m3"),
+}
+#: Loops, for GPUs that copy ahead by cp.async.
+LOOPS = {
+    "matmul": matmul,
+    "two stages": lambda: matmul(k=256, stages=2, block=(64, 32, 32)),
+    "without stages": lambda: matmul(stages=1, block=(32, 64, 32)),
+    "turned": lambda: matmul(64, 64, 256, (64, 32, 32), 8, a_turned=True, b_turned=True, stages=4),
+    "smallest": lambda: matmul(32, 32, 96, (16, 16, 16)),
+    "smallest, one warp": lambda: matmul(32, 32, 96, (16, 16, 16), 1),
+    "odd": lambda: matmul(100, 90, 70, (32, 32, 32), pad=26),
+    "odd, unaligned": lambda: matmul(65, 67, 33, (32, 32, 32), pad=1, aligned=False),
+    "one round": lambda: matmul(32, 32, 32, (32, 32, 32)),
+    "i8": lambda: matmul(dtype="i8", b_turned=True),
+    "u8, across": lambda: matmul(dtype="u8", block=(32, 32, 64)),
+    "f32": lambda: matmul(64, 64, 64, (32, 32, 32), dtype="f32"),
+    "tf32": lambda: matmul(64, 64, 64, (32, 32, 32), dtype="f32", a_turned=True, precision="tf32"),
+    "f64": lambda: matmul(64, 64, 64, (32, 32, 16), dtype="f64"),
+    "attention": attention,
+    "attention, few rows": lambda: attention(block=(16, 32)),
+    "attention, few warps": lambda: attention(block=(32, 64), warps=2, dtype="bf16"),
 }

@@ -9,6 +9,7 @@ import pytest
 
 from blockarray.compiler import cuda, interpreter, passes
 from blockarray.compiler.cuda.blocks import convert
+from blockarray.compiler.cuda.target import Target
 from blockarray.compiler.verifier import verify
 from tests.compiler.cuda import block_kernels as kernels
 from tests.compiler.cuda import gpu_emulator as emulator
@@ -17,12 +18,12 @@ from tests.compiler.cuda.gpu_kernels import Case
 TARGET = cuda.make_target((9, 0))
 
 
-def compare(case: Case) -> None:
+def compare(case: Case, target: Target = TARGET) -> None:
     verify(case.kernel)
     wanted, found = ([a.copy() if isinstance(a, np.ndarray) else a for a in case.args] for _ in range(2))
     failed = interpreter.run(case.kernel, wanted)
-    cuda.compile(case.kernel, TARGET)
-    emulator.run(cuda.generate(case.kernel, TARGET), case.kernel, found)
+    cuda.compile(case.kernel, target)
+    emulator.run(cuda.generate(case.kernel, target), case.kernel, found)
     for p, want, have in zip(case.kernel.params, wanted, found, strict=True):
         if not isinstance(want, np.ndarray):
             continue
