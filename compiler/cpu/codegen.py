@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from .. import dtypes
@@ -12,11 +13,11 @@ from ..ir import Block, Kernel, Op, Value
 from ..llvm import math
 from ..llvm.convert import Register, constant, convert
 from ..llvm.text import Text, V
-from . import dot, regions, whole
+from . import ahead, dot, regions, whole
 from .libmvec import host_math
 from .memory import Memory, address, i64, parts, select
 from .nest import NestCode
-from .strips import FENCES, WHOLE, Stage, Strips, copy_nest, reads_whole
+from .strips import BARRIERS, FENCES, WHOLE, Stage, Strips, copy_nest, reads_whole
 from .target import Target
 
 #: Extents in scratch are rounded up to this, so that every chunk of lanes there is whole.
@@ -27,13 +28,19 @@ _WHOLE = frozenset(("program_id", "dim_extent", "iota", "reduce", "argreduce", "
 
 @dataclass(slots=True)
 class Slot:
-    """Scratch for one tile: `strides[k]` is extent k's, in elements; the unit stride is an int 1."""
+    """Scratch for one tile: `strides[k]` is extent k's, in elements; the unit stride is an int 1.
+
+    In panels, `panel` columns (of the last extent) lie side by side, for one row after the other; then come the next
+    ones.  There the last stride is a column's share of a panel: the way from the first column of one to the next one's
+    is that many times `panel`.
+    """
 
     base: V
     dtype: str
     strides: tuple[V | int, ...]
     #: Elements in all.
     size: V
+    panel: int = 0
 
 
 class Codegen:
@@ -60,6 +67,10 @@ class Codegen:
             for operand in op.operands:
                 self.readers.setdefault(operand, set()).add(op)
         self.checks = kernel.checks()
+        #: The innermost loop that the code is in, if it goes up.
+        self.trip: ahead.Trip | None = None
+        #: Tiles that products read where they lie in memory, if all of them is there.
+        self.direct: set[Value] = set()
         self._prologue: list[str] = []
         self._strings: dict[str, str] = {}
         self._prologue_block = "entry"
@@ -406,27 +417,32 @@ class Codegen:
             if v.op in inside:
                 # Row-major, whatever way its nest would lay it out.
                 self._reserve(v)
+                if dot.reads_in_place(self, v, line):
+                    self.direct.add(v)
         self.run_stages(Strips(self.kernel, line, escaping, self.kept, wanted).stages())
 
     def _reserve(self, value: Value) -> None:
         """A slot for a tile that ops on whole tiles read: as wide as it is made, or, for products, as they compute.
 
-        What only products read has a vector more in each row: rows of powers of two would compete for the same lines
-        of a cache.
+        What only products read has a vector more in each row, as rows of powers of two would compete for the same
+        lines of a cache; their right operands are in panels.
         """
         if value in self.slots:
             return
         assert value.op is not None
         dtype, extents = value.type.dtype, value.type.extents
         order = list(range(len(extents)))
-        pad = 0
+        pad, panel = 0, 0
         if value.op.name == "reduce":
             dtype = "f32" if dtype in dtypes.NARROW else dtype
-        elif value.op.name not in WHOLE and all(op.name == "dot" for op in self.readers[value]):
+        elif value.op.name not in BARRIERS and all(op.name == "dot" for op in self.readers[value]):
             wide = {dot.accumulated(op) for op in self.readers[value]}
             dtype = wide.pop() if len(wide) == 1 else dtype
             pad = self.target.vector_bytes // dtypes.SIZE[dtype]
+            panel = dot.panel_of(self, value, self.readers[value])
         self.slots[value] = self.allocate(dtype, extents, order, pad)
+        if panel:
+            self.slots[value] = in_panels(self.slots[value], extents, panel)
 
     def run_stages(self, stages: list[Stage]) -> None:
         """Emit stages in their order."""
@@ -439,6 +455,13 @@ class Codegen:
                         whole.emit(self, op)
                 else:
                     NestCode(self, nest).emit()
+
+
+def in_panels(slot: Slot, extents: tuple[int | str, ...], panel: int) -> Slot:
+    """The same memory in panels."""
+    *outer, depth, columns = [int(e) for e in extents]
+    strides = [prod(extents[k + 1 :]) for k in range(len(outer))]
+    return replace(slot, strides=(*strides, panel, depth), panel=panel)
 
 
 def _integer(x: V | int) -> V:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .. import dtypes
-from ..ir import Op
+from ..ir import Op, Value
 from ..llvm.convert import Register, convert, register_type
 from ..llvm.text import V
+from .ahead import Fetches
 from .gemm_tiles import register_tile
 from .loops import Counted
+from .strips import STORES, is_const
 from .memory import address, i64, join, parts, splat
 
 if TYPE_CHECKING:
@@ -37,9 +39,46 @@ def emit(code: Codegen, op: Op) -> None:
         _product(code, op, matrices)
 
 
-def _rows(extent: int | str, most: int) -> int:
-    """Rows of the result whose sums are in registers: of known rows, no more than make the same number of trips."""
-    return most if isinstance(extent, str) else -(-extent // -(-extent // most))
+def panel(op: Op, code: Codegen) -> int:
+    """Columns of the right operand that lie side by side where it is packed: a vector of the result's."""
+    columns = op.result.type.extents[-1]
+    most = max(register_tile(accumulated(op), code.target).nr, 2)
+    return min(most, columns if isinstance(columns, int) and columns > 1 else 64)
+
+
+def panel_of(code: Codegen, value: Value, readers: Iterable[Op]) -> int:
+    """Columns of the panels in which a tile is kept that dots read; 0: it is not in panels."""
+    if any(isinstance(e, str) for e in value.type.extents) or any(op.operands.count(value) > 1 or op.operands[1] is not value for op in readers):
+        return 0
+    panels = {panel(op, code) for op in readers}
+    return panels.pop() if len(panels) == 1 else 0
+
+
+def reads_in_place(code: Codegen, value: Value, line: Sequence[Op]) -> bool:
+    """Whether dots may read a tile as their left operand where it lies in memory."""
+    op, readers = value.op, code.readers[value]
+    if op is None or op.name != "load_view" or len(value.type.extents) != 2 or not is_const(op.operands[3], 1):
+        return False
+    if any(isinstance(e, str) for e in value.type.extents) or any(other.name in STORES for other in line):
+        return False
+    return readers <= set(line) and all(
+        op.name == "dot" and op.operands[0] is value and op.operands.count(value) == 1
+        and accumulated(op) == value.type.dtype for op in readers
+    )  # fmt: skip
+
+
+def _cuts(extent: int, most: int) -> list[tuple[int, int, int]]:
+    """Ranges of rows (start, end) with how many of them have sums in registers at a time.
+
+    Few rows are too few chains of additions: what is left over is shared with the last `most`, half and half.
+    """
+    whole = extent - extent % most
+    if whole == extent:
+        return [(0, extent, most)]
+    start = max(0, whole - most)
+    rest = extent - start
+    last = rest if rest <= most else -(-rest // 2)
+    return [*([(0, start, most)] if start else ()), (start, extent, last)]
 
 
 def accumulated(op: Op) -> str:
@@ -57,9 +96,7 @@ def _product(code: Codegen, op: Op, slots: Sequence[Slot]) -> None:
     m, n = (code.extent(e) for e in out.extents[-2:])
     depth = code.extent(op.operands[0].type.extents[-1])
     tile = register_tile(wide, code.target)
-    columns = out.extents[-1]
-    width = min(max(tile.nr, 2), columns if isinstance(columns, int) and columns > 1 else 64)
-    count = _rows(out.extents[-2], tile.mr)
+    width = panel(op, code)
 
     def load(slot: Slot, row: V, column: V, lanes: int) -> Register:
         return convert(t, code.memory.load(slot.dtype, locate(slot, row, column), lanes), slot.dtype, wide)
@@ -77,7 +114,7 @@ def _product(code: Codegen, op: Op, slots: Sequence[Slot]) -> None:
 
     cells = [
         [code.memory.alloca(register_type(wide, width)) for _ in range(2 if wide in dtypes.COMPLEX else 1)]
-        for _ in range(count)
+        for _ in range(tile.mr)
     ]
 
     def write(group: list[V], reg: Register) -> None:
@@ -87,18 +124,34 @@ def _product(code: Codegen, op: Op, slots: Sequence[Slot]) -> None:
     def read(group: list[V]) -> Register:
         return join([t.load(cell, register_type(wide, width), 64) for cell in group])
 
+    extent = out.extents[-2]
+    cuts = [(0, 0, tile.mr)] if isinstance(extent, str) else _cuts(extent, tile.mr)
     last = t.bin("sub", m, i64(1))
-    with Counted(t, i64(0), m, i64(count)) as top:
-        # Rows past the end repeat the last one.
-        rows = [t.call("llvm.smin.i64", "i64", [t.bin("add", top, i64(r)), last]) for r in range(count)]
-        with Counted(t, i64(0), n, i64(width)) as column:
-            for group, row in zip(cells, rows, strict=True):
-                write(group, load(acc[0], row, column, width) if acc else code.constant(0, wide, width))
-            with Counted(t, i64(0), depth, i64(1)) as k:
-                y = load(b, k, column, width)
-                for group, row in zip(cells, rows, strict=True):
-                    x = splat(t, load(a, row, k, 0), width)
-                    write(group, add_product(x, y, read(group)))
-            for group, row in zip(cells, rows, strict=True):
-                reg = convert(t, read(group), wide, result.dtype)
-                code.memory.store(result.dtype, reg, locate(result, row, column))
+    columns = out.extents[-1]
+    visits = 1
+    if not isinstance(columns, str):
+        visits = columns // width * sum([-(-(end - start) // count) for start, end, count in cuts])
+    fetches = Fetches(code, op, visits, columns // width if isinstance(columns, int) else 1)
+    visited = code.memory.alloca("i64", 8)
+    t.store(i64(0), visited, 8)
+    for start, end, count in cuts:
+        with Counted(t, i64(start), i64(end) if end else m, i64(count)) as top:
+            rows = [t.bin("add", top, i64(r)) for r in range(count)]
+            if not end or (end - start) % count:
+                # Rows past the end repeat the last one.
+                rows = [t.call("llvm.smin.i64", "i64", [row, last]) for row in rows]
+            with Counted(t, i64(0), n, i64(width)) as column:
+                for group, row in zip(cells, rows, strict=False):
+                    write(group, load(acc[0], row, column, width) if acc else code.constant(0, wide, width))
+                if fetches.tiles:
+                    number = t.load(visited, "i64", 8)
+                    fetches.some(number)
+                    t.store(t.bin("add", number, i64(1)), visited, 8)
+                with Counted(t, i64(0), depth, i64(1)) as k:
+                    y = load(b, k, column, width)
+                    for group, row in zip(cells, rows, strict=False):
+                        x = splat(t, load(a, row, k, 0), width)
+                        write(group, add_product(x, y, read(group)))
+                for group, row in zip(cells, rows, strict=False):
+                    reg = convert(t, read(group), wide, result.dtype)
+                    code.memory.store(result.dtype, reg, locate(result, row, column))

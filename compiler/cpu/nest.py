@@ -9,6 +9,7 @@ but minds the number always.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import dtypes, ops
@@ -50,7 +51,7 @@ class Loop(NamedTuple):
 class Access:
     """Where a load, store or scratch tile is: an address of the nest's positions."""
 
-    __slots__ = ("dtype", "pointer", "offset", "strides", "bounds", "level", "base", "padded")
+    __slots__ = ("dtype", "pointer", "offset", "strides", "bounds", "level", "base", "padded", "panels")
 
     def __init__(
         self, dtype: str, pointer: V, offset: V | int, strides: dict[int, V | int], bounds: dict[int, V], padded: bool
@@ -66,6 +67,12 @@ class Access:
         self.base = pointer
         #: Whether vectors may run past the end.
         self.padded = padded
+        #: The axis along which a scratch tile is in panels, and how wide they are.
+        self.panels: tuple[int, int] | None = None
+
+    def consecutive(self, axis: int) -> bool:
+        """Whether elements along an axis lie side by side."""
+        return self.strides[axis] == 1 if self.panels is None else self.panels[0] == axis
 
 
 class NestCode:
@@ -149,6 +156,8 @@ class NestCode:
             total += total // 4
         if isinstance(extent, int):
             total = min(total, 1 << (extent - 1).bit_length() if extent > 1 else 1)
+        # Vectors do not go from one panel to the next one.
+        total = min([total, *[slot.panel for v in self.nest.keeps if (slot := self.code.slots.get(v)) and slot.panel]])
         return max(2, min(64, 1 << (total.bit_length() - 1)))
 
     def _order(self) -> list[Loop]:
@@ -211,9 +220,53 @@ class NestCode:
         for op in self.effects:
             if op.name == "histogram":
                 scattered.clear_counts(self, op)
-        self.body(0)
+        self._run()
         for reduction in self.reductions:
             reduction.finish()
+
+    def _run(self) -> None:
+        """The loops: for a tile that is whole, as most are, and for any other, where that is worth a test."""
+        t, nest = self.t, self.nest
+        simple = self.rank > 1 and self.work < MERGE and not self.reductions and not self.scans
+        if not simple or any(isinstance(e, str) for e in nest.extents):
+            return self.body(0)
+        for item in nest.items:
+            if not item.where:
+                self.code.scalar(item.value)  # so that its code is in neither branch
+        bounds = dict.fromkeys((axis, bound) for a in self.accesses.values() for axis, bound in a.bounds.items())
+        whole: V | None = None
+        for axis, bound in bounds:
+            inside = t.cmp("sge", bound, self.extents[axis])
+            whole = inside if whole is None else t.bin("and", whole, inside)
+        direct = [v for v in nest.keeps if v in self.code.direct]
+        if whole is not None:
+            with When(t, t.bin("xor", whole, V("true", "i1"))):
+                self.body(0)
+        keeps = nest.keeps
+        nest.keeps = [v for v in keeps if v not in direct]
+        for access in self.accesses.values():
+            access.bounds = {}
+        if nest.keeps or nest.roots:
+            if whole is None:
+                self.body(0)
+            else:
+                with When(t, whole):
+                    self.body(0)
+        nest.keeps = keeps
+        for value in direct:
+            self._read_in_place(value, whole)
+        return None
+
+    def _read_in_place(self, value: Value, whole: V | None) -> None:
+        """Let the tile's slot be where it was loaded from, if that is whole (None: it is)."""
+        assert value.op is not None
+        there, slot = self.accesses[self.nest.item(value)], self.code.slots[value]
+        base = there.pointer if there.offset == 0 else address(self.t, there.pointer, _integer(there.offset), slot.dtype)
+        stride = there.strides[0]
+        if whole is not None:
+            base = self.t.select(whole, base, slot.base)
+            stride = self.t.select(whole, _integer(stride), _integer(slot.strides[0]))
+        self.code.slots[value] = replace(slot, base=base, strides=(stride, 1))
 
     def _place(self) -> None:
         """Decide in which loop each value is computed, and find the accesses."""
@@ -292,7 +345,11 @@ class NestCode:
     def slot_access(self, slot: Slot, where: dict[int, int]) -> Access:
         """A scratch tile whose extent k is the nest's axis where[k]."""
         strides = {a: slot.strides[k] for k, a in where.items()}
-        return Access(slot.dtype, slot.base, 0, strides, {}, strides.get(self.lane) == 1)
+        access = Access(slot.dtype, slot.base, 0, strides, {}, strides.get(self.lane) == 1)
+        if slot.panel:
+            access.panels = where[len(slot.strides) - 1], slot.panel
+            access.padded = access.consecutive(self.lane)
+        return access
 
     def body(self, k: int) -> None:
         """What is inside the first k loops."""
@@ -523,11 +580,17 @@ class NestCode:
         for axis, stride in access.strides.items():
             if axis in (self.lane, but) or stride == 0:
                 continue
-            position = self.positions[axis]
-            if stride != 1:
-                position = t.bin("mul", position, stride if isinstance(stride, V) else i64(stride))
-            index = position if index == 0 else t.bin("add", _integer(index), position)
+            step = self._step(access, axis)
+            index = step if index == 0 else t.bin("add", _integer(index), step)
         return access.pointer if index == 0 else address(t, access.pointer, _integer(index), access.dtype)
+
+    def _step(self, access: Access, axis: int) -> V:
+        """How many elements the present position along an axis is from the first one."""
+        t, position, stride = self.t, self.positions[axis], access.strides[axis]
+        if access.panels is None or access.panels[0] != axis:
+            return position if stride == 1 else t.bin("mul", position, _integer(stride))
+        within = t.bin("and", position, i64(access.panels[1] - 1))
+        return t.bin("add", t.bin("mul", t.bin("sub", position, within), _integer(stride)), within)
 
     def _left(self, access: Access, n: int) -> V | None:
         """How many lanes are in memory; None: all."""
@@ -611,12 +674,9 @@ class NestCode:
         return found
 
     def _scalar_address(self, access: Access) -> V:
-        t, stride = self.t, access.strides.get(self.lane, 0)
-        if stride == 0:
+        if access.strides.get(self.lane, 0) == 0:
             return access.base
-        position = self.positions[self.lane]
-        offset = position if stride == 1 else t.bin("mul", position, _integer(stride))
-        return address(t, access.base, offset, access.dtype)
+        return address(self.t, access.base, self._step(access, self.lane), access.dtype)
 
     # -- effects ------------------------------------------------------------------------------------------------------
     def operand(self, value: Value) -> Register:
@@ -651,12 +711,11 @@ class NestCode:
 
     def _store_lanes(self, access: Access, value: Register, count: V | None) -> None:
         t, n, dtype = self.t, self.lanes, access.dtype
-        stride, position = access.strides[self.lane], self.positions[self.lane]
-        if stride == 1:
-            self.memory.store(dtype, value, address(t, access.base, position, dtype), count)
+        where = address(t, access.base, self._step(access, self.lane), dtype)
+        if access.consecutive(self.lane):
+            self.memory.store(dtype, value, where, count)
             return
-        step = _integer(stride)
-        where = address(t, access.base, t.bin("mul", position, step), dtype)
+        step = _integer(access.strides[self.lane])
         if count is None:
             for lane in range(n):
                 self.memory.store(dtype, join([t.extract(v, lane) for v in parts(value)]), where)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .. import dtypes, ops
 from ..ir import Block, Op, Value
 from ..llvm.convert import Register, register_type
+from .ahead import Trip
 from .loops import Counted
 from .memory import i64, join, parts
 from .strips import WHOLE
@@ -114,7 +115,9 @@ def _for(code: Codegen, op: Op) -> None:
         for value, home in zip(yielded, homes, strict=True):
             if isinstance(home, CarriedTile) and value not in direct and _is_made_by(value, body):
                 direct[value] = code.slots[value] = home.slot(following=True)
+        outer, code.trip = code.trip, None if down else Trip(body, index, t.bin("add", index, step), upper)
         code.run_block(body)
+        code.trip = outer
         scalars = [code.scalar(v) if isinstance(h, Variable) else None for v, h in zip(yielded, homes, strict=True)]
         placed: set[Value] = set()
         for value, home in zip(yielded, homes, strict=True):
