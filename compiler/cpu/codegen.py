@@ -69,6 +69,8 @@ class Codegen:
         self.checks = kernel.checks()
         #: The innermost loop that the code is in, if it goes up.
         self.trip: ahead.Trip | None = None
+        #: Kept tiles whose elements are alike from a position on along an extent: which one, and that position.
+        self.alike: dict[Value, tuple[int, V]] = {}
         #: Tiles that products read where they lie in memory, if all of them is there.
         self.direct: set[Value] = set()
         self._prologue: list[str] = []
@@ -459,7 +461,7 @@ class Codegen:
 
 def in_panels(slot: Slot, extents: tuple[int | str, ...], panel: int) -> Slot:
     """The same memory in panels."""
-    *outer, depth, columns = [int(e) for e in extents]
+    *outer, depth, _ = [int(e) for e in extents]
     strides = [prod(extents[k + 1 :]) for k in range(len(outer))]
     return replace(slot, strides=(*strides, panel, depth), panel=panel)
 

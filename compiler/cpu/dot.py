@@ -13,8 +13,8 @@ from ..llvm.text import V
 from .ahead import Fetches
 from .gemm_tiles import register_tile
 from .loops import Counted
-from .strips import STORES, is_const
 from .memory import address, i64, join, parts, splat
+from .strips import STORES, is_const
 
 if TYPE_CHECKING:
     from .codegen import Codegen, Slot
@@ -40,7 +40,7 @@ def emit(code: Codegen, op: Op) -> None:
 
 
 def panel(op: Op, code: Codegen) -> int:
-    """Columns of the right operand that lie side by side where it is packed: a vector of the result's."""
+    """Columns of the result whose sums are in registers at a time, which are those of the right operand's panels."""
     columns = op.result.type.extents[-1]
     most = max(register_tile(accumulated(op), code.target).nr, 2)
     return min(most, columns if isinstance(columns, int) and columns > 1 else 64)
@@ -48,10 +48,11 @@ def panel(op: Op, code: Codegen) -> int:
 
 def panel_of(code: Codegen, value: Value, readers: Iterable[Op]) -> int:
     """Columns of the panels in which a tile is kept that dots read; 0: it is not in panels."""
-    if any(isinstance(e, str) for e in value.type.extents) or any(op.operands.count(value) > 1 or op.operands[1] is not value for op in readers):
+    if any(isinstance(e, str) for e in value.type.extents):
         return 0
     panels = {panel(op, code) for op in readers}
-    return panels.pop() if len(panels) == 1 else 0
+    only_right = all(op.operands[1] is value and op.operands.count(value) == 1 for op in readers)
+    return panels.pop() if only_right and len(panels) == 1 else 0
 
 
 def reads_in_place(code: Codegen, value: Value, line: Sequence[Op]) -> bool:
@@ -127,11 +128,9 @@ def _product(code: Codegen, op: Op, slots: Sequence[Slot]) -> None:
     extent = out.extents[-2]
     cuts = [(0, 0, tile.mr)] if isinstance(extent, str) else _cuts(extent, tile.mr)
     last = t.bin("sub", m, i64(1))
-    columns = out.extents[-1]
-    visits = 1
-    if not isinstance(columns, str):
-        visits = columns // width * sum([-(-(end - start) // count) for start, end, count in cuts])
-    fetches = Fetches(code, op, visits, columns // width if isinstance(columns, int) else 1)
+    across = int(out.extents[-1]) // width if isinstance(out.extents[-1], int) else 1
+    down = sum([-(-(end - start) // count) for start, end, count in cuts])
+    fetches = Fetches(code, op, across * down, across)
     visited = code.memory.alloca("i64", 8)
     t.store(i64(0), visited, 8)
     for start, end, count in cuts:

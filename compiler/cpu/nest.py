@@ -21,6 +21,7 @@ from .loops import Counted, When
 from .memory import address, i64, join, lane_numbers, parts, select, splat
 from .reduction import Reduction, Scan
 from .strips import Item, Nest, is_const, view
+from .tails import Tail, tail_of
 from .transpose import transpose
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class NestCode:
         self.accesses: dict[Item | Op | Value, Access] = {}
         #: Loads that go through a transposed block: what they load from, and the block's access.
         self.transposed: list[tuple[Access, Access]] = []
+        self.tail: Tail | None = None
 
     # -- the shape of the nest ----------------------------------------------------------------------------------------
     def _views(self) -> list[tuple[tuple[int, ...], tuple[Value, ...], int]]:
@@ -220,52 +222,51 @@ class NestCode:
         for op in self.effects:
             if op.name == "histogram":
                 scattered.clear_counts(self, op)
+        self.tail = tail_of(self)
+        if self.tail is not None and self.streamed:
+            self.streamed = self._widest() * int(self.nest.extents[self.lane]) >= STREAM
+            self.tail = None if self.streamed else self.tail
         self._run()
         for reduction in self.reductions:
             reduction.finish()
 
     def _run(self) -> None:
-        """The loops: for a tile that is whole, as most are, and for any other, where that is worth a test."""
+        """The loops; for tiles that are whole, as most are, without tests of bounds, where that is worth the code."""
         t, nest = self.t, self.nest
         simple = self.rank > 1 and self.work < MERGE and not self.reductions and not self.scans
         if not simple or any(isinstance(e, str) for e in nest.extents):
-            return self.body(0)
+            self.body(0)
+            return
         for item in nest.items:
             if not item.where:
                 self.code.scalar(item.value)  # so that its code is in neither branch
-        bounds = dict.fromkeys((axis, bound) for a in self.accesses.values() for axis, bound in a.bounds.items())
         whole: V | None = None
-        for axis, bound in bounds:
+        for axis, bound in dict.fromkeys((a, b) for x in self.accesses.values() for a, b in x.bounds.items()):
             inside = t.cmp("sge", bound, self.extents[axis])
             whole = inside if whole is None else t.bin("and", whole, inside)
-        direct = [v for v in nest.keeps if v in self.code.direct]
         if whole is not None:
             with When(t, t.bin("xor", whole, V("true", "i1"))):
                 self.body(0)
-        keeps = nest.keeps
-        nest.keeps = [v for v in keeps if v not in direct]
         for access in self.accesses.values():
             access.bounds = {}
+        self.tail = None
+        keeps = nest.keeps
+        nest.keeps = [v for v in keeps if v not in self.code.direct]
         if nest.keeps or nest.roots:
-            if whole is None:
+            with When(t, whole or V("true", "i1")):
                 self.body(0)
-            else:
-                with When(t, whole):
-                    self.body(0)
+        for value in keeps:
+            if value in self.code.direct:
+                self._read_in_place(value, whole)
         nest.keeps = keeps
-        for value in direct:
-            self._read_in_place(value, whole)
-        return None
 
     def _read_in_place(self, value: Value, whole: V | None) -> None:
         """Let the tile's slot be where it was loaded from, if that is whole (None: it is)."""
-        assert value.op is not None
-        there, slot = self.accesses[self.nest.item(value)], self.code.slots[value]
-        base = there.pointer if there.offset == 0 else address(self.t, there.pointer, _integer(there.offset), slot.dtype)
-        stride = there.strides[0]
+        t, there, slot = self.t, self.accesses[self.nest.item(value)], self.code.slots[value]
+        base, stride = address(t, there.pointer, _integer(there.offset), slot.dtype), _integer(there.strides[0])
         if whole is not None:
-            base = self.t.select(whole, base, slot.base)
-            stride = self.t.select(whole, _integer(stride), _integer(slot.strides[0]))
+            base = t.select(whole, base, slot.base)
+            stride = t.select(whole, stride, _integer(slot.strides[0]))
         self.code.slots[value] = replace(slot, base=base, strides=(stride, 1))
 
     def _place(self) -> None:
@@ -444,6 +445,9 @@ class NestCode:
                 self.memory.remember(self.count, self.lanes)
                 self.body(k + 1)
                 self.count = None
+            return
+        if self.tail is not None:
+            self.tail.run(k, start, end)
             return
         size = t.bin("sub", end, start) if start.ref != "0" else end
         whole = t.bin("and", size, i64(-self.lanes))

@@ -86,6 +86,10 @@ class Reduction:
             for cell, v in zip(group, parts(reg), strict=True):
                 self.nest.t.store(v, cell, 64)
 
+    def state(self) -> list[Register]:
+        """The accumulator of the innermost loop."""
+        return self._read(self.levels[max(self.levels)], self.nest.lanes)
+
     def neutral(self, n: int) -> list[Register]:
         return [self.nest.code.constant(x, d, n) for x, d in zip(self.identity, self.dtypes, strict=True)]
 

@@ -115,7 +115,7 @@ def _for(code: Codegen, op: Op) -> None:
         for value, home in zip(yielded, homes, strict=True):
             if isinstance(home, CarriedTile) and value not in direct and _is_made_by(value, body):
                 direct[value] = code.slots[value] = home.slot(following=True)
-        outer, code.trip = code.trip, None if down else Trip(body, index, t.bin("add", index, step), upper)
+        outer, code.trip = code.trip, None if down else Trip(body, t.bin("add", index, step), upper)
         code.run_block(body)
         code.trip = outer
         scalars = [code.scalar(v) if isinstance(h, Variable) else None for v, h in zip(yielded, homes, strict=True)]
