@@ -1,8 +1,9 @@
-"""Copies ahead: loads in loops whose tiles are only multiplied go past the registers to shared memory, rounds earlier.
+"""Copies ahead: loads in loops whose tiles are multiplied go past the registers to shared memory, rounds earlier.
 
 `ahead` makes such a load the effect `fetch` of a later round's tile, with copies of the scalar ops that say where that
-lies, and a `staged` tile of the present round, in one of as many slots as there are stages.  A loop begins a round with
-`await`, and so all threads are done with the slot that is filled next.
+lies, and a `staged` tile of the present round, in one of as many slots as there are stages; `read` brings one to
+registers that other ops take, too.  A loop begins a round with `await`, and so all threads are done with the slot that
+is filled next.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Stream:
     op: Op
     inner: int
     width: int
-    #: Whether the elements of a row are multiplied with each other's partners.
-    deep: bool
+    #: Whether products add up along its rows; None: other ops take it.
+    deep: bool | None
 
 
 class _Finder:
@@ -72,13 +73,14 @@ class _Finder:
         inner = [d for d in range(rank) if constant(op.operands[2 + d]) == 1]
         if len(inner) != 1 or inner[0] < rank - 2:
             return None
-        deep = self._readers(op.result, inner[0])
-        if not deep or (dtypes.SIZE[dtype] == 1 and not all(deep)):
+        found = self._readers(op.result, inner[0])
+        deep = found[0] if found and (dtypes.SIZE[dtype] > 1 or all(found)) else None
+        if deep is None and not self._multiplied(op.result):
             return None
         # Of a row's last piece a part may be copied.
         bare = Op("load_view", op.operands[: 2 + rank], (op.result.type,))
         width = assign.width(self.axes, bare, inner[0])
-        return Stream(op, inner[0], width, deep[0]) if width * dtypes.SIZE[dtype] in COPIES else None
+        return Stream(op, inner[0], width, deep) if width * dtypes.SIZE[dtype] in COPIES else None
 
     def _readers(self, value: Value, inner: int) -> list[bool] | None:
         """Of each product that a tile is an operand of, whether it adds up along a dim; None if it has other uses."""
@@ -88,9 +90,8 @@ class _Finder:
                 case "trans":
                     more = self._readers(op.result, op.attrs["perm"].index(inner))
                 case "dot" if value not in op.operands[2:]:
-                    rank, kinds = len(value.type.extents), mma.multiplied(op, self.target)
-                    taken = wgmma.takes(op, self.warps, self.target)
-                    if kinds is None or taken or value.type.dtype not in kinds:
+                    rank, kinds = len(value.type.extents), self._kinds(op)
+                    if kinds is None or value.type.dtype not in kinds:
                         return None
                     more = [inner == rank - 1 - k for k, v in enumerate(op.operands[:2]) if v is value]
                 case _:
@@ -99,6 +100,20 @@ class _Finder:
                 return None
             found += more
         return found
+
+    def _kinds(self, op: Op) -> tuple[str, str] | None:
+        """The dtypes as which a product's operands are multiplied by single warps; None if they are not."""
+        return None if wgmma.takes(op, self.warps, self.target) else mma.multiplied(op, self.target)
+
+    def _multiplied(self, value: Value) -> bool:
+        """Whether something made of a tile, element by element, is multiplied."""
+        for op in self.uses.get(value, ()):
+            if op.name == "dot":
+                if value not in op.operands[2:] and self._kinds(op) is not None:
+                    return True
+            elif (assign.is_elementwise(op) or op.name in assign.SHAPES) and self._multiplied(op.result):
+                return True
+        return False
 
 
 def steps(loop: Op, wanted: Sequence[Value]) -> tuple[list[Op], list[int]] | None:
@@ -149,7 +164,8 @@ class _Ahead(Rewriter):
         if op in self.loads and self.slot is not None:
             stream, number, count = self.loads[op]
             attrs = _attrs(stream, number, count)
-            self.replace(op, (self._emit("staged", (self.slot,), op.result.type, **attrs),))
+            tile = self._emit("staged", (self.slot,), op.result.type, **attrs)
+            self.replace(op, (tile if stream.deep is not None else self._emit("read", (tile,), tile.type),))
             return
         if op.name == "for":
             stages = int(op.attrs.get("num_stages") or self.stages)
@@ -262,7 +278,7 @@ class Ahead:
         self.tiles: dict[Value, Stored] = {}
 
     def _places(self, op: Op, extents: tuple[int, ...], dtype: str) -> Places:
-        turn = mma.turned(dtype, op.attrs["deep"])
+        turn = 0 if op.attrs["deep"] is None else mma.turned(dtype, op.attrs["deep"])
         return mma.places(extents, dtypes.SIZE[dtype], op.attrs["inner"], turn)
 
     def _slot(self, op: Op, slot: Value, bits: Places, dtype: str) -> Stored:
@@ -290,6 +306,14 @@ class Ahead:
         perm = op.attrs["perm"]
         bits = {(perm.index(d), b): place for (d, b), place in found[0].bits.items()}
         return Stored(self.code, found[0].base, bits), perm.index(found[1])
+
+    def read(self, op: Op) -> None:
+        """A staged tile in registers."""
+        code, value = self.code, op.result
+        staged = op.operands[0]
+        assert staged.op is not None
+        found = self.tiles[staged].take(code.layout_of(value), value.type.dtype, staged.op.attrs["inner"])
+        code.define(value, found)
 
     def fetch(self, op: Op) -> None:
         code, t = self.code, self.code.t

@@ -209,8 +209,10 @@ class _Walk:
                 self._load(op)
             case "store_ptr" | "store_view" | "atomic":
                 self._effect(op)
-            case "stage":
+            case "stage" | "staged":
                 pass
+            case "read":
+                self.open[op.result] = None
             case "dot":
                 self._dot(op)
             case "reduce" | "argreduce" | "reduce_by":

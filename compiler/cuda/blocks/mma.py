@@ -166,17 +166,27 @@ class Stored:
             found ^= self.bits[b] if number >> i & 1 else 0
         return found
 
-    def put(self, tile: Tile, given: Layout, dtype: str, inner: int) -> None:
-        size = dtypes.SIZE[dtype]
-        run = min(given.run(inner), PIECE // size)
+    def _groups(self, given: Layout, dtype: str, inner: int) -> Iterator[tuple[list[int], V, int]]:
+        """Registers that lie together, in up to 16 bytes: where, and how far from there."""
+        run = min(given.run(inner), PIECE // dtypes.SIZE[dtype])
         low = given.low(inner, layout.log2(run))
-        writer = self.code.writer(given)
         for first in range(given.registers):
-            if any(first >> i & 1 for i in low):
-                continue
-            group = [first + sum(1 << i for k, i in enumerate(low) if n >> k & 1) for n in range(run)]
-            ptr, away = self.pointer(given.threads, self.place(given.regs, first))
+            if not any(first >> i & 1 for i in low):
+                group = [first + sum(1 << i for k, i in enumerate(low) if n >> k & 1) for n in range(run)]
+                yield group, *self.pointer(given.threads, self.place(given.regs, first))
+
+    def put(self, tile: Tile, given: Layout, dtype: str, inner: int) -> None:
+        """Store a thread's elements; rows lie along the dim `inner`."""
+        writer = self.code.writer(given)
+        for group, ptr, away in self._groups(given, dtype, inner):
             memory.store(self.code.t, [tile[r] for r in group], ptr, dtype, writer, away)
+
+    def take(self, given: Layout, dtype: str, inner: int) -> Tile:
+        """A thread's elements."""
+        t, found = self.code.t, {}
+        for group, ptr, away in self._groups(given, dtype, inner):
+            found.update(zip(group, memory.load(t, at(t, ptr, away), dtype, len(group)), strict=True))
+        return [found[r] for r in range(given.registers)]
 
 
 class Fragments:

@@ -13,8 +13,10 @@ def matmul(
     m: int = 128, n: int = 128, k: int = 128, block: tuple[int, int, int] = (64, 64, 64), warps: int = 4,
     dtype: str = "f16", a_turned: bool = False, b_turned: bool = False, bounded: bool = True, stages: int = 3,
     pad: int = 0, aligned: bool = True, out_dtype: str = "f32", precision: str | None = None,
+    stored: tuple[str, str] | None = None,
 ) -> Case:  # fmt: skip
-    """a @ b, a program a tile; `a_turned` and `b_turned` say that the operands lie along the other direction."""
+    """a @ b, a program a tile; `a_turned` and `b_turned` say that the operands lie along the other direction, `stored`
+    as what."""
     bm, bn, bk = block
     made = Blocks("matmul", (-(-m // bm), -(-n // bn)), warps)
     b = made.b
@@ -23,7 +25,8 @@ def matmul(
         "a": (k if a_turned else m, (m if a_turned else k) + pad),
         "b": (n if b_turned else k, (k if b_turned else n) + pad),
     }
-    x, y = (made.array(dtype, int(np.prod(rows[name])), aligned=aligned) for name in "ab")
+    kinds = stored or (dtype, dtype)
+    x, y = (made.array(kind, int(np.prod(rows[name])), aligned=aligned) for kind, name in zip(kinds, "ab", strict=True))
     wide = {"i8": "i32", "u8": "i32", "f64": "f64"}.get(dtype, "f32")
     out = made.array(out_dtype if wide == "f32" else wide, m * n)
     lda, ldb, ldc = (made.scalar("i64", s) for s in (rows["a"][1], rows["b"][1], n))
@@ -48,6 +51,7 @@ def matmul(
                 pointer, offset, [strides[d] for d in order], [extents[d] for d in order],
                 [bounds[d] for d in order] if bounded else None,
             )  # fmt: skip
+            tile = b.cast(tile, dtype)
             return b.trans(tile, (1, 0)) if turned else tile
 
         p = load(x, lda, a_turned, (i0, loop.index), (bm, bk), (left[0], rest))
@@ -196,6 +200,8 @@ LOOPS = {
     "f32": lambda: matmul(64, 64, 64, (32, 32, 32), dtype="f32"),
     "tf32": lambda: matmul(64, 64, 64, (32, 32, 32), dtype="f32", a_turned=True, precision="tf32"),
     "f64": lambda: matmul(64, 64, 64, (32, 32, 16), dtype="f64"),
+    "weights of 8 bits": lambda: matmul(64, 64, 128, (32, 64, 32), 4, stored=("f16", "i8")),
+    "rows of 8 bits": lambda: matmul(64, 64, 128, (64, 32, 32), 2, "bf16", stored=("f8e4m3", "bf16"), b_turned=True),
     "attention": attention,
     "attention, few rows": lambda: attention(block=(16, 32)),
     "attention, few warps": lambda: attention(block=(32, 64), warps=2, dtype="bf16"),
