@@ -8,11 +8,12 @@ file runs in a process of its own, which sees a module `triton` that is made her
 is installed, the tutorials run with it, too.  Options:
 
     --device cpu|cuda   where the tests' tensors are (default: a GPU if there is one)
-    --jobs N            processes at a time
-    --seconds S         for each process; what is not done by then counts as not run
+    --jobs N            processes at a time; the tests are shared among so many
+    --seconds S         for each tutorial, or for all tests; what is not done by then counts as not run
     --configs K         the autotuner's first K configurations only
     --points P          the last P points of each plot (default 1), or the first -P
-    --shards N          processes for each file of tests
+    --sample N          about N tests of each function only
+    --reasons N         the most frequent reasons of failures; --slow N: the slowest functions
     --no-peer           leave Triton out
 
 The tables say what became of each file, and what its plots would show: the last points of each line.  Where a test
@@ -24,9 +25,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
+import fcntl
 import importlib
 import importlib.util
 import io
+import itertools
 import json
 import os
 import re
@@ -90,8 +93,8 @@ class _Word:
         return iter((_Word(), _Word()))
 
 
-def install(checkout: Path, device: str) -> ModuleType:
-    """Let `import triton` give blockarray's names, in the structure of Triton's."""
+def install(checkout: Path, device: str, capability: tuple[int, int]) -> ModuleType:
+    """Let `import triton` give blockarray's names, in the structure of Triton's; a CPU claims a GPU's capability."""
     import blockarray as ba
     from blockarray import language, testing
     from blockarray.blocks.arguments import Reinterpreted
@@ -100,11 +103,14 @@ def install(checkout: Path, device: str) -> ModuleType:
     torch: Any = importlib.import_module("torch")
     if device == "cpu":
         ba.set_default_device("cpu")
-        torch.cuda.get_device_capability = lambda device=None: (8, 0)  # many files ask
+        torch.cuda.get_device_capability = lambda device=None: capability  # many files ask
         torch.cuda.get_device_name = lambda device=None: "none"
+        torch.cuda.device = lambda index: contextlib.nullcontext()
+        torch.cuda.synchronize = lambda device=None: None
         torch.cpu.set_stream = lambda stream: None
+        with_ptx()
     index = torch.cuda.current_device() if device != "cpu" else 0
-    major, minor = torch.cuda.get_device_capability() if device != "cpu" else (8, 0)
+    major, minor = torch.cuda.get_device_capability() if device != "cpu" else capability
     count = torch.cuda.get_device_properties(index).multi_processor_count if device != "cpu" else 4
     properties = {
         "multiprocessor_count": count, "max_num_regs": 65536, "max_shared_mem": 232448, "warpSize": 32,
@@ -155,10 +161,10 @@ def install(checkout: Path, device: str) -> ModuleType:
     module("triton._C", __path__=[])
     multiply = SimpleNamespace(matmul=lambda a, b, c: c.copy_(a @ b.T) if a.element_size() > 1 else c.copy_(c))
     module("triton._C.libtriton", nvidia=SimpleNamespace(cublas=SimpleNamespace(CublasLt=lambda space: multiply)))
-    ptxas = SimpleNamespace(version="13.0")
-    module(
-        "triton.knobs", nvidia=SimpleNamespace(ptxas=ptxas), runtime=SimpleNamespace(interpret=False), base_knobs=_Word,
-        compilation=SimpleNamespace(), language=SimpleNamespace(), cache=SimpleNamespace(),
+    knobs = module(
+        "triton.knobs", nvidia=SimpleNamespace(ptxas=SimpleNamespace(version="13.0")), base_knobs=_Word,
+        runtime=SimpleNamespace(interpret=False, scope=_Word()), language=_LanguageKnobs(), propagate_env=True,
+        compilation=_Word(), cache=_Word(),
     )  # fmt: skip
     if importlib.util.find_spec("tabulate") is None:
         module("tabulate", tabulate=lambda rows, **_: "\n".join(str(row) for row in rows))
@@ -181,7 +187,33 @@ def install(checkout: Path, device: str) -> ModuleType:
         if path.exists():
             made = module(f"triton.{name}", __file__=str(path))
             exec(compile(path.read_text(), str(path), "exec"), made.__dict__)
+            if hasattr(made, "_fresh_knobs_impl"):
+                made._fresh_knobs_impl = lambda skipped=None: (lambda: knobs, knobs.language.reset)
     return triton
+
+
+def with_ptx() -> None:
+    """Let kernels of the CPU show what PTX they would be on a Hopper."""
+    from blockarray.blocks import compiled
+    from blockarray.compiler import cuda, passes
+
+    stages: Any = compiled._Stages
+    known, target = stages.__getitem__, cuda.make_target((9, 0))
+    stages.__getitem__ = lambda self, name: (
+        cuda.ptx(passes.run(self._of.kernel), target) if name == "ptx" else known(self, name)
+    )
+
+
+class _LanguageKnobs:
+    """Of the settings for all kernels, those that are ours, too."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        from blockarray.blocks.function import OPTIONS
+
+        OPTIONS[{"default_fp_fusion": "enable_fp_fusion"}[name]] = value
+
+    def reset(self) -> None:
+        self.default_fp_fusion = True
 
 
 class _Same(dict[str, str]):
@@ -254,84 +286,130 @@ def run_tutorial(path: Path, triton: Any, options: argparse.Namespace) -> dict[s
     is_attention = path.name.startswith("06")
     space = runpy.run_path(str(copy), run_name="tutorial" if is_attention else "__main__")
     if is_attention:
-        for mode in ("fwd", "bwd"):
+        for mode, provider in (("bwd", "triton-fp16"), ("fwd", "triton-fp8")):  # others are skipped
             try:
-                space["test_op"](1, 2, 1024, 64, True, False, mode, "triton-fp16")
-                results[f"test_op {mode}"] = "passed"
-            except Exception as error:
-                results[f"test_op {mode}"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+                space["test_op"](1, 2, 1024, 64, True, False, mode, provider)
+                results[f"test_op {mode} {provider}"] = "passed"
+            except BaseException as error:  # pytest's outcomes are no Exceptions
+                results[f"test_op {mode} {provider}"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         space["bench_flash_attention"].run()
     if options.device != "cpu":
         importlib.import_module("torch").cuda.synchronize()
     return results
 
 
-# -- one file of tests ------------------------------------------------------------------------------------------------
+# -- tests ------------------------------------------------------------------------------------------------------------
 class Recorder:
-    """A plugin of pytest: runs a share of the tests for so many seconds, and counts what became of them."""
+    """A plugin of pytest: runs tests for so many seconds, and counts what became of them.
 
-    def __init__(self, shard: int, shards: int, seconds: float, record: Path) -> None:
-        self.shard, self.shards, self.until = shard, shards, time.monotonic() + seconds
-        #: Where the counts are kept, in case that a test never ends.
-        self.record = record
-        self.counts: Counter[str] = Counter()
+    All processes collect the same tests; who is free takes the next ones.
+    """
+
+    def __init__(self, options: argparse.Namespace, record: Path) -> None:
+        self.sample, self.until, self.on_cpu = options.sample, options.until, options.device == "cpu"
+        #: Where the counts are kept, in case that a test never ends, and how many tests were taken.
+        self.record, self.taken = record, Path(options.work) / "taken"
+        self.counts: dict[str, Counter[str]] = {}
         self.reasons: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
-        self.total = 0
+        self.seconds: Counter[str] = Counter()
+        self.totals: Counter[str] = Counter()
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        self.total = len(items[self.shard :: self.shards])
-        items[:] = items[self.shard :: self.shards]
+        if self.sample:
+            functions: dict[tuple[Path, str], list[Any]] = {}
+            for item in items:
+                functions.setdefault((item.path, item.originalname), []).append(item)
+            items[:] = [x for group in functions.values() for x in group[:: -(-len(group) // self.sample)]]
+        self.totals.update(item.path.stem for item in items)
+        for module in {item.module for item in items} if self.on_cpu else ():
+            if module.__name__ == "test_conversions":
+                module.range = lambda count: range(0, count, 37)  # 2 ** 32 numbers are for GPUs
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        while time.time() < self.until:
+            first = self._take(4)
+            if first >= len(session.items):
+                break
+            for item in session.items[first : first + 4]:
+                self.record.write_text(json.dumps({**self.results(), "running": f"{item.path.stem}::{item.name}"}))
+                started = time.monotonic()
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+                self.seconds[item.originalname] += time.monotonic() - started
+        return True
+
+    def _take(self, count: int) -> int:
+        with self.taken.open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            first = file.seek(0, os.SEEK_END)
+            file.write("." * count)
+        return first
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.when == "call" or (report.when == "setup" and not report.passed):
-            self.counts["xfailed" if hasattr(report, "wasxfail") else report.outcome] += 1
+            outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
+            file = report.nodeid.partition("::")[0]
             if report.failed:
                 text = str(report.longrepr)
                 lines = [line[4:] for line in text.splitlines() if line.startswith("E   ")] or text.splitlines()[-1:]
-                reason = re.sub(r"0x[0-9a-f]+|\d+", "#", lines[0].strip())[:160]
+                outcome = _blamed(report, lines)
+                reason = f"{outcome}: {re.sub(r'0x[0-9a-f]+|[0-9]+', '#', lines[0].strip())[:160]}"
                 self.reasons[reason] += 1
                 self.examples.setdefault(reason, report.nodeid.rpartition("::")[2])
-
-    def pytest_runtest_setup(self, item: Any) -> None:
-        self.record.write_text(json.dumps({**self.results(), "running": item.name}))
-
-    def pytest_runtest_teardown(self, item: Any) -> None:
-        if time.monotonic() > self.until:
-            item.session.shouldstop = "time"
+            self.counts.setdefault(Path(file).stem, Counter())[outcome] += 1
 
     def results(self) -> dict[str, Any]:
-        left = max(0, self.total - sum(self.counts.values()))
-        return {"counts": {**self.counts, "not run": left}, "reasons": self.reasons, "examples": self.examples}
+        return {
+            "counts": self.counts, "totals": self.totals, "reasons": self.reasons, "examples": self.examples,
+            "seconds": self.seconds,
+        }  # fmt: skip
 
 
-def run_tests(path: Path, options: argparse.Namespace) -> dict[str, Any]:
+#: Statements about Triton's stages, and errors about modules that are its own.
+_INTERNAL = re.compile(r"\b(ttir|ttgir|llir|amdgcn|mlir|filecheck|run_parser|to_str|source_text)\b|\bkernel_info\b")
+_PRIVATE = re.compile(
+    r"triton\.(_C|_utils|_filecheck|compiler|backends|knobs|runtime|experimental|tools)\b|fresh_knobs"
+)
+_PTX = re.compile(r"\b(ptx|sass|cubin)\b|\.asm\[|Generated by LLVM NVPTX")
+_WORDS = re.compile(r"\b(exc_info|__cause__|err_msg|e\.value|as_str)\b")
+#: Triton's own names of types; what it refuses and we do not.
+_OWN = ("test_dtype_codegen", "test_call[1-noinline]", "test_pointer_arguments[cpu]", "test_poison_return")
+
+
+def _blamed(report: Any, errors: list[str]) -> str:
+    """What a failure is about: a wrong result ("failed"), the text of the PTX, Triton's words, or its insides."""
+    entries = getattr(getattr(report.longrepr, "reprtraceback", None), "reprentries", [])
+    file = report.nodeid.partition("::")[0].rpartition("/")[2]
+    own = [e for e in entries if getattr(e, "reprfileloc", None) and e.reprfileloc.path.endswith(file)]
+    statement = " ".join(line for line in own[-1].lines if not line.startswith("E  ")) if own else ""
+    if _INTERNAL.search(statement) or _PRIVATE.search(errors[0]) or report.nodeid.endswith(_OWN):
+        return "of Triton's insides"
+    if _WORDS.search(statement):
+        return "of Triton's words"
+    return "of PTX" if _PTX.search(statement + errors[0]) else "failed"
+
+
+def run_tests(options: argparse.Namespace) -> dict[str, Any]:
     import pytest
 
-    os.chdir(path.parent)
-    sys.path.insert(0, str(path.parent))
+    paths = options.child.split(os.pathsep)
+    for folder in dict.fromkeys(str(Path(p).parent) for p in paths):
+        sys.path.insert(0, folder)
     raises = pytest.raises
     # What is wrong counts, not the words that say so.
-    pytest.raises = lambda expected, *args, match=None, **kwargs: raises(expected, *args, **kwargs)
-    record = Path(options.work) / f"{path.stem}.{options.shard}.json"
-    recorder = Recorder(options.shard, options.shards, options.seconds, record)
-    arguments = [
-        str(path),
-        "-q",
-        "--no-header",
-        "--tb=short",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:faulthandler",
-        "--import-mode=prepend",
-    ]
-    arguments += ["--confcutdir", options.checkout, "--rootdir", options.checkout]
+    pytest.raises = lambda expected, *args, match=None, **kwargs: raises(
+        (AssertionError, ValueError) if expected is AssertionError else expected, *args, **kwargs
+    )
+    recorder = Recorder(options, Path(options.work) / f"tests.{options.shard}.json")
+    pytest.hookimpl(trylast=True)(Recorder.pytest_collection_modifyitems)  # after -k
+    arguments = [*paths, "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
+    arguments += ["--import-mode=prepend", "--confcutdir", options.checkout, "--rootdir", options.checkout]
     arguments += ["--device", options.device, *(["-k", options.k] if options.k else []), "-o", "addopts="]
+    arguments += ["--continue-on-collection-errors"]
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         status = pytest.main(arguments, plugins=[recorder])
-    if not recorder.total:
+    if not recorder.totals:
         raise RuntimeError(f"pytest ended with {status}: {said.getvalue()[-800:]}")
     sys.stderr.write(said.getvalue())
     return recorder.results()
@@ -339,9 +417,8 @@ def run_tests(path: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 # -- children ---------------------------------------------------------------------------------------------------------
 def child(options: argparse.Namespace) -> None:
-    path = Path(options.child)
     started = time.perf_counter()
-    limit = options.seconds if options.kind == "tutorials" else options.seconds + 20
+    limit = options.seconds if options.kind == "tutorials" else max(options.until - time.time() + 10, 1)
     # pytest puts files of its own in the place of standard error.
     faulthandler.dump_traceback_later(limit, exit=True, file=os.fdopen(os.dup(2), "w"))
     result: dict[str, Any]
@@ -350,8 +427,9 @@ def child(options: argparse.Namespace) -> None:
             triton: Any = importlib.import_module("triton")
             importlib.import_module("triton.testing")
         else:
-            triton = install(Path(options.checkout), options.device)
-        kind = run_tests(path, options) if options.kind == "tests" else run_tutorial(path, triton, options)
+            capability = (9, 0) if options.kind == "tests" else (8, 0)
+            triton = install(Path(options.checkout), options.device, capability)
+        kind = run_tests(options) if options.kind == "tests" else run_tutorial(Path(options.child), triton, options)
         result = {"outcome": "ran", "results": kind}
     except BaseException as error:
         frames = [f"{Path(f.filename).name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)[-4:]]
@@ -362,10 +440,10 @@ def child(options: argparse.Namespace) -> None:
     print(_MARK + json.dumps(result), flush=True)
 
 
-def start(path: Path, options: argparse.Namespace, peer: bool = False, shard: int = 0) -> dict[str, Any]:
-    """Run a file in a process of its own."""
-    words = [sys.executable, __file__, options.checkout, options.kind, "--child", str(path), "--device", options.device]
-    for name in ("configs", "points", "shards", "seconds", "k", "work"):
+def start(child: str, options: argparse.Namespace, peer: bool = False, shard: int = 0) -> dict[str, Any]:
+    """Run a tutorial, or some of the tests, in a process of its own."""
+    words = [sys.executable, __file__, options.checkout, options.kind, "--child", child, "--device", options.device]
+    for name in ("configs", "points", "seconds", "until", "sample", "k", "work"):
         words += [f"--{name}" if len(name) > 1 else f"-{name}", str(getattr(options, name))]
     words += ["--shard", str(shard), *(["--peer"] if peer else [])]
     limit = options.seconds + 60
@@ -375,19 +453,20 @@ def start(path: Path, options: argparse.Namespace, peer: bool = False, shard: in
         done = subprocess.run(words, capture_output=True, text=True, timeout=limit, env=environ, check=False)
     except subprocess.TimeoutExpired:
         return {"outcome": f"no end after {limit:.0f} s", "results": {}, "seconds": limit}
-    log = Path(options.work) / f"{path.stem}{'-triton' if peer else ''}{f'-{shard}' if shard else ''}.log"
+    stem = Path(child).stem if options.kind == "tutorials" else "tests"
+    log = Path(options.work) / f"{stem}{'-triton' if peer else ''}{f'-{shard}' if shard else ''}.log"
     log.write_text(done.stdout + done.stderr)
     for line in reversed(done.stdout.splitlines()):
         if line.startswith(_MARK):
             return json.loads(line.removeprefix(_MARK))
     said = done.stderr.strip().splitlines() or [""]
+    record = Path(options.work) / f"{stem}.{shard}.json"
+    results = json.loads(record.read_text()) if record.exists() else {}
     if any(line.startswith("Timeout (") for line in said):
         frames = [re.sub(r'File ".*/|, line |"', " ", line).strip() for line in said if line.startswith("  File")]
-        record = Path(options.work) / f"{path.stem}.{shard}.json"
-        results = json.loads(record.read_text()) if record.exists() else {}
         where = " < ".join(frames[:12])
         return {"outcome": "no end", "results": results, "seconds": options.seconds, "error": where}
-    return {"outcome": f"died ({done.returncode}): {said[-1][:300]}", "results": {}, "seconds": 0.0}
+    return {"outcome": f"died ({done.returncode}): {said[-1][:300]}", "results": results, "seconds": 0.0}
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -396,8 +475,8 @@ def tutorials(options: argparse.Namespace) -> None:
     paths = [p for name in options.names or TUTORIALS for p in sorted(folder.glob(f"{name}-*.py"))]
     peer = not options.no_peer and importlib.util.find_spec("triton") is not None
     with ThreadPoolExecutor(options.jobs) as pool:
-        ours = [pool.submit(start, p, options) for p in paths]
-        theirs = [pool.submit(start, p, options, True) for p in paths] if peer else []
+        ours = [pool.submit(start, str(p), options) for p in paths]
+        theirs = [pool.submit(start, str(p), options, True) for p in paths] if peer else []
         for k, path in enumerate(paths):
             mine = ours[k].result()
             other = theirs[k].result() if peer else None
@@ -415,31 +494,46 @@ def _number(x: Any) -> str:
 
 
 def tests(options: argparse.Namespace) -> None:
-    folder = Path(options.checkout) / "python" / "test" / "unit" / "language"
-    names = options.names or TESTS
+    folder = Path(options.checkout) / "python" / "test" / "unit"
+    names = [name if "/" in name else f"language/{name}" for name in options.names or TESTS]
+    child = os.pathsep.join(str(folder / f"{name}.py") for name in names)
+    options.until = time.time() + options.seconds
+
+    def work(job: int) -> list[dict[str, Any]]:
+        """A process, and another one where a test ended it."""
+        found = []
+        for shard in range(job, 1 << 20, options.jobs):
+            found.append(start(child, options, shard=shard))
+            if not found[-1]["results"].get("running") or time.time() > options.until:
+                break
+        return found
+
+    counts: dict[str, Counter[str]] = {}
+    reasons: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
+    totals: dict[str, int] = {}
+    examples: dict[str, str] = {}
     with ThreadPoolExecutor(options.jobs) as pool:
-        found = {
-            name: [pool.submit(start, folder / f"{name}.py", options, False, k) for k in range(options.shards)]
-            for name in names
-        }
-        reasons: Counter[str] = Counter()
-        examples: dict[str, str] = {}
-        for name, shards in found.items():
-            counts: Counter[str] = Counter()
-            for shard in shards:
-                result = shard.result()
-                if result["outcome"] != "ran":
-                    at = result["results"].get("running", "")
-                    print(f"{name}: {result['outcome']} {at}: {result.get('error', '')}")
-                if "counts" not in result["results"]:
-                    continue
-                counts.update(result["results"]["counts"])
-                reasons.update(result["results"]["reasons"])
-                examples = {**result["results"]["examples"], **examples}
-            print(f"{name:24} {', '.join(f'{n} {what}' for what, n in sorted(counts.items()) if n)}", flush=True)
+        for result in itertools.chain.from_iterable(pool.map(work, range(options.jobs))):
+            found = result["results"]
+            if result["outcome"] != "ran":
+                print(f"{result['outcome']} {found.get('running', '')}: {result.get('error', '')}", flush=True)
+                if "running" in found:
+                    counts.setdefault(found["running"].partition("::")[0], Counter())["ended their process"] += 1
+            for file, of in found.get("counts", {}).items():
+                counts.setdefault(file, Counter()).update(of)
+            reasons.update(found.get("reasons", {}))
+            seconds.update(found.get("seconds", {}))
+            totals.update(found.get("totals", {}))
+            examples = {**found.get("examples", {}), **examples}
+    for file, total in totals.items():
+        of = counts.setdefault(file, Counter())
+        of["not run"] = total - sum(of.values())
+        print(f"{file:24} {', '.join(f'{n} {what}' for what, n in sorted(of.items()) if n)}", flush=True)
     print("\nWhy tests failed:")
-    for reason, n in reasons.most_common(options.reasons):
+    for reason, n in sorted(reasons.most_common(options.reasons), key=lambda x: x[0].partition(":")[0]):
         print(f"{n:6}  {reason}   [{examples.get(reason, '')[:80]}]")
+    print("\nSeconds:", ", ".join(f"{name} {s:.1f}" for name, s in seconds.most_common(options.slow)))
 
 
 def main() -> None:
@@ -451,7 +545,16 @@ def main() -> None:
     parser.add_argument("--device", default="")
     parser.add_argument("--work", default="")
     parser.add_argument("--seconds", type=float, default=600.0)
-    for name, default in (("jobs", 1), ("configs", 0), ("points", 1), ("shards", 1), ("shard", 0), ("reasons", 40)):
+    parser.add_argument("--until", type=float, default=0.0)
+    for name, default in (
+        ("jobs", 1),
+        ("configs", 0),
+        ("points", 1),
+        ("shard", 0),
+        ("sample", 0),
+        ("reasons", 40),
+        ("slow", 12),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--child", default="")
     parser.add_argument("--peer", action="store_true")

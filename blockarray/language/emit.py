@@ -21,7 +21,7 @@ from .errors import CompilationError
 class Builder(blocks.Builder):
     """A builder of kernels that knows how small integers may be."""
 
-    __slots__ = ("lowest", "ordered", "grid", "debug", "origins")
+    __slots__ = ("lowest", "ordered", "grid", "debug", "origins", "_standing")
 
     #: Whether values are there at once: in interpret mode.
     eager = False
@@ -35,6 +35,7 @@ class Builder(blocks.Builder):
         self.grid: tuple[Value, ...] = ()
         self.debug = debug
         self.origins: dict[str, Value] = {}
+        self._standing: dict[Any, Value] = {}
 
     def origin(self, dtype: str) -> Value:
         """The pointer to address 0, for pointers that are nothing but addresses."""
@@ -45,6 +46,18 @@ class Builder(blocks.Builder):
             self._body.ops[:0] = [zero, made]
             found = self.origins[dtype] = made.result
         return found
+
+    def standing(self, value: Value) -> Value | None:
+        """A constant or a parameter as an i64: the same value wherever it is asked for.  None of another value."""
+        known = constant(value)
+        if known is None and value not in self._params:
+            return None
+        key = value if known is None else known
+        if key not in self._standing:
+            made = Op("cast", (value,), (I64,)) if known is None else Op("const", (), (I64,), {"value": known})
+            self._body.ops.insert(0, made)
+            self._standing[key] = made.result
+        return self._standing[key]
 
     def put(self, op: Op) -> tuple[Value, ...]:
         """Append an op that is made already; its results."""

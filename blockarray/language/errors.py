@@ -32,6 +32,11 @@ class CompilationError(ValueError):
         self.reason = reason
         self.positions: list[Position] = []
 
+    @property
+    def error_message(self) -> str:
+        """Triton's name of the reason."""
+        return self.reason
+
     def __str__(self) -> str:
         if not self.positions:
             return self.reason

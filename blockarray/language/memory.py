@@ -40,6 +40,10 @@ def _fit(name: str, what: str, x: Any, pointer: Tensor) -> Tensor:
     x = tensor(x)
     if x.shape and not pointer.shape:
         raise CompilationError(f"{name} of one element has a block of shape {list(x.shape)} as {what}")
+    if x.shape and len(x.shape) != len(pointer.shape) and name != "load":
+        # Added dims would repeat what is written.
+        shapes = f"pointers {list(pointer.shape)}, {what} {list(x.shape)}"
+        raise CompilationError(f"{name} takes blocks of as many dims ({shapes}): add dims")
     return broadcast_to(x, pointer.shape)
 
 
@@ -237,10 +241,17 @@ def _scalar(x: Any) -> Value:
 
 def _sizes(shape: Any) -> list[Value]:
     """Sizes of an array, which are not negative."""
-    values = [_scalar(n) for n in unwrap(shape)]
+    values = _strides(shape)
     for v in values:
         _natural(v)
     return values
+
+
+def _strides(strides: Any) -> list[Value]:
+    """Strides of an array.  Those of two windows are one value where they are one parameter."""
+    b, values = builder(), [tensor(s) for s in unwrap(strides)]
+    standing = [None if b.eager or s.dtype == int64 else b.standing(s.value) for s in values]
+    return [_scalar(s) if found is None else found for s, found in zip(values, standing)]
 
 
 def _natural(value: Value) -> None:
@@ -326,7 +337,7 @@ def make_block_ptr(base: Any, shape: Any, strides: Any, offsets: Any, block_shap
     if sorted(static_int(d, "order") for d in order) != list(range(len(sizes))):
         raise CompilationError(f"order has each dim once, not {tuple(order)}")
     starts = [convert(tensor(o), int32) for o in offsets]
-    return BlockPointer(base, _sizes(shape), [_scalar(s) for s in strides], starts, sizes)
+    return BlockPointer(base, _sizes(shape), _strides(strides), starts, sizes)
 
 
 def _block(shape: Any) -> tuple[int, ...]:
@@ -472,7 +483,7 @@ def make_tensor_descriptor(
         raise CompilationError(
             f"the last dim of a descriptor's blocks has at least 16 bytes, not {sizes[-1] * element.itemsize}"
         )
-    return TensorDescriptor(base, _sizes(shape), [_scalar(s) for s in strides], sizes, padding)
+    return TensorDescriptor(base, _sizes(shape), _strides(strides), sizes, padding)
 
 
 def load_tensor_descriptor(desc: TensorDescriptor, offsets: Any) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 from .errors import CompilationError
 from .memory import BlockPointer, TensorDescriptor
+from .types import int64
 from .values import Tensor, is_number, tensor
 
 
@@ -35,7 +36,7 @@ def parts(x: Any) -> list[Any] | None:
     if isinstance(x, BlockPointer):
         return [x.base, *x.offsets]
     if isinstance(x, TensorDescriptor):
-        return [x.base]
+        return [x.base, *[Tensor(v, int64) for v in (*x.shape_values, *x.stride_values)]]
     return None
 
 
@@ -44,7 +45,9 @@ def rebuilt(x: Any, items: list[Any]) -> Any:
     if isinstance(x, BlockPointer):
         return BlockPointer(items[0], x.shape_values, x.stride_values, items[1:], x.block_shape)
     if isinstance(x, TensorDescriptor):
-        return TensorDescriptor(items[0], x.shape_values, x.stride_values, x.block_shape, x.padding)
+        base, *sizes = items
+        shape, strides = ([t.value for t in some] for some in (sizes[: len(sizes) // 2], sizes[len(sizes) // 2 :]))
+        return TensorDescriptor(base, shape, strides, x.block_shape, x.padding)
     if hasattr(x, "_fields"):
         return type(x)(*items)
     return type(x)(items)
@@ -54,7 +57,9 @@ def same_kind(x: Any, y: Any) -> bool:
     """Whether two structured values differ in nothing but their parts."""
     if type(x) is not type(y):
         return False
-    if isinstance(x, (BlockPointer, TensorDescriptor)):
+    if isinstance(x, TensorDescriptor):
+        return (x.block_shape, x.padding) == (y.block_shape, y.padding)
+    if isinstance(x, BlockPointer):
         return (x.shape_values, x.stride_values, x.block_shape) == (y.shape_values, y.stride_values, y.block_shape)
     return len(x) == len(y)
 

@@ -92,8 +92,9 @@ def condition(arg: Any, disable_licm: Any = False) -> Any:
 
 
 # -- hints ------------------------------------------------------------------------------------------------------------
-def _hint(x: Any, name: str, values: Any) -> Tensor:
-    x = tensor(x)
+def _hint(x: Any, name: str, values: Any) -> Any:
+    if not isinstance(x, Tensor):
+        return x
     given = unwrap(values)
     sizes = [static_int(v, name) for v in (given if isinstance(given, (tuple, list)) else (given,))]
     if len(sizes) != max(len(x.shape), 1):

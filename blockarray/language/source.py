@@ -32,7 +32,7 @@ class Source:
         (node,) = ast.parse(text).body
         if not isinstance(node, ast.FunctionDef):
             raise CompilationError(f"a kernel is a function made by def, not {function.__qualname__}")
-        self.tree = node
+        self.tree = _Hints().visit(node)
 
     def line(self, node: Any) -> int:
         return self._first + node.lineno - 1
@@ -43,6 +43,22 @@ class Source:
         one_line = node.end_lineno == node.lineno
         end = node.end_col_offset + self._indent if one_line else len(text)
         return Position(self.file, self.line(node), start, end, text, self.name)
+
+
+class _Hints(ast.NodeTransformer):
+    """A statement `tl.multiple_of(x, 8)` says it of x, as `x = tl.multiple_of(x, 8)` does."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        of: Any = node.value
+        while isinstance(of, ast.Call) and of.args and ast.unparse(of.func).rpartition(".")[2] in _HINTS:
+            of = of.args[0]
+        if of is node.value or not isinstance(of, ast.Name):
+            return node
+        target = ast.copy_location(ast.Name(of.id, ast.Store()), of)
+        return ast.copy_location(ast.Assign([target], node.value), node)
+
+
+_HINTS = frozenset(("multiple_of", "max_contiguous", "max_constancy"))
 
 
 @lru_cache(maxsize=1024)

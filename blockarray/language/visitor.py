@@ -169,10 +169,10 @@ class Visitor(Control):
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         owner = self.visit(node.value)
-        if is_number(owner) and not hasattr(owner, node.attr):
+        if not hasattr(owner, node.attr) and (is_number(owner) or isinstance(owner, tuple)) and not has_tensor(owner):
             if node.attr in ("value", "type"):
                 return owner if node.attr == "value" else constexpr_type(owner)
-            owner = tensor(owner)
+            owner = tensor(owner) if is_number(owner) else owner
         if not hasattr(owner, node.attr):
             raise CompilationError(f"{spell(owner)} has no attribute {node.attr}")
         return getattr(owner, node.attr)

@@ -29,7 +29,8 @@ def atomic(code: Codegen, op: Op) -> None:
     access = Access(code, op, given, 1)
     masks = access.masks(access.rest[1] if len(access.rest) > 1 else None)
     addresses, writer = access.addresses(), code.writer(given)
-    used = op.result in code.used
+    # A scalar's is one instruction with the order and scope asked for; of many elements, the fastest that will do.
+    used = op.result in code.used or not extents
     order, scope = attrs["order"], {"sys": "sys", "cta": "cta"}.get(attrs["scope"], "gpu")
     # Who does not look at what was there learns nothing from it.
     releases, acquires = order in ("release", "acq_rel"), used and order in ("acquire", "acq_rel")
@@ -41,7 +42,7 @@ def atomic(code: Codegen, op: Op) -> None:
     if releases and not single:
         _fence(code, scope)
     within = ("acq_rel" if acquires else "release") if releases else "acquire" if acquires else "relaxed"
-    how = f"{within if single else 'relaxed'}.{scope}"
+    how = (within if single else "relaxed"), scope
     values = [code.tile(v, given if extents else None) for v in op.operands[:value_count]]
     found: Tile = [
         _one(code, op, [x[r] for x in values], at(t, ptr, beyond), both(t, m, writer), how, used)
@@ -49,7 +50,7 @@ def atomic(code: Codegen, op: Op) -> None:
     ]
     if acquires and not single:
         _fence(code, scope)
-    if used:
+    if op.result in code.used:
         code.define(op.result, broadcast(code, found, op.result.type.dtype, given.replicas))
 
 
@@ -57,7 +58,9 @@ def _fence(code: Codegen, scope: str) -> None:
     code.t.line(f'call void asm sideeffect "fence.acq_rel.{scope};", "~{{memory}}"()')
 
 
-def _one(code: Codegen, op: Op, values: list[Register], ptr: V, mask: V | None, how: str, used: bool) -> Register:
+def _one(
+    code: Codegen, op: Op, values: list[Register], ptr: V, mask: V | None, how: tuple[str, str], used: bool
+) -> Register:
     """An element's operation; what was there before."""
     t, kind, dtype = code.t, op.attrs["kind"], op.result.type.dtype
     mask = mask or V("true", "i1")
@@ -87,22 +90,27 @@ def _instruction(code: Codegen, kind: str, dtype: str) -> str | None:
     return f"add.{dtype}"
 
 
-def _emit(code: Codegen, what: str, words: list[V], ptr: V, mask: V, how: str, used: bool) -> V:
-    """A predicated instruction; 0 where the predicate is False."""
+def _emit(code: Codegen, what: str, words: list[V], ptr: V, mask: V, how: tuple[str, str], used: bool) -> V:
+    """A predicated instruction, of some order and scope; 0 where the predicate is False."""
     t, ty = code.t, words[0].ty
+    order, scope = how
     letter = _LETTERS[int(ty[1:])]
     if not used:
-        text = f"@$2 red.{how}.global.{what} [$1], $0;"
+        text = f"@$2 red.{order}.{scope}.global.{what} [$1], $0;"
         t.line(f'call void asm sideeffect "{text}", "{letter},l,b,~{{memory}}"({words[0]}, {ptr}, {mask})')
         return V("0", ty)
     places = ", ".join(f"${2 + k}" for k in range(len(words)))
-    text = f"mov.b{ty[1:]} $0, 0; @${2 + len(words)} atom.{how}.global.{what} $0, [$1], {places};"
+    # In Triton's order of words, which programs may look for.
+    within = f"{order}.{scope}" if what.startswith("cas") else f"{scope}.{order}"
+    text = f"mov.b{ty[1:]} $0, 0; @${2 + len(words)} atom.global.{within}.{what} $0, [$1], {places};"
     constraints = ",".join((f"=&{letter}", "l", *[letter] * len(words), "b", "~{memory}"))
     operands = ", ".join(map(str, (ptr, *words, mask)))
     return t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({operands})', ty)
 
 
-def _extremum(code: Codegen, kind: str, value: Register, ptr: V, mask: V, dtype: str, how: str, used: bool) -> Register:
+def _extremum(
+    code: Codegen, kind: str, value: Register, ptr: V, mask: V, dtype: str, how: tuple[str, str], used: bool
+) -> Register:
     """Floats are in the order of their bits as integers; negative ones in the reverse order, as unsigned integers."""
     t = code.t
     (v,) = parts(value)
