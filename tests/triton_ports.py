@@ -418,7 +418,7 @@ def run_tests(options: argparse.Namespace) -> dict[str, Any]:
 # -- children ---------------------------------------------------------------------------------------------------------
 def child(options: argparse.Namespace) -> None:
     started = time.perf_counter()
-    limit = options.seconds if options.kind == "tutorials" else max(options.until - time.time() + 10, 1)
+    limit = options.seconds if options.kind == "tutorials" else max(options.until - time.time() + 8, 1)
     # pytest puts files of its own in the place of standard error.
     faulthandler.dump_traceback_later(limit, exit=True, file=os.fdopen(os.dup(2), "w"))
     result: dict[str, Any]
