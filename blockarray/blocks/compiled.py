@@ -50,6 +50,7 @@ class Compiled:
         device: Device,
         options: Mapping[str, Any],
         places: Sequence[str],
+        specialization: Any = None,
     ) -> None:
         self.function = function
         self.kernel = kernel
@@ -58,6 +59,8 @@ class Compiled:
         #: What to call each parameter in messages.
         self.places = list(places)
         self.messages = messages
+        #: Types by parameter (`signature`), and `constants`, for the function's `repr`.
+        self.specialization = specialization
         self.key = text(kernel)
         names = [p.name for p in kernel.params]
         stored = written(kernel)
@@ -191,6 +194,11 @@ class Compiled:
             "threads": function.threads,
         }
 
+    @cached_property
+    def name(self) -> str:
+        """What to call it: the function's name, or what its `repr` makes of the signature and the constants."""
+        return self.function.__name__ if self.function.repr is None else self.function.repr(self.specialization)
+
     @property
     def n_regs(self) -> int:
         """At least 1: programs divide by it, and by `metadata.shared`."""
@@ -203,7 +211,7 @@ class Compiled:
     @property
     def metadata(self) -> Any:
         """The options and the shared memory, as attributes."""
-        return SimpleNamespace(name=self.function.__name__, shared=max(1, self.resources["shared"]), **self.options)
+        return SimpleNamespace(name=self.name, shared=max(1, self.resources["shared"]), **self.options)
 
     def _init_handles(self) -> None:
         """Load the code on the device; to ask for `n_regs` does so, too."""

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial, update_wrapper
+from types import SimpleNamespace
 from typing import Any, overload
 
 import numpy as np
@@ -141,7 +142,10 @@ class JITFunction:
         Those for whose multiples of 16 none is.
     debug : bool, optional
         Whether `device_assert` has an effect.
-    version, repr, launch_metadata
+    repr : callable, optional
+        What to call a compiled kernel: a function of an object with `signature` (spelled types, or "constexpr") and
+        `constants`, both by parameter.
+    version, launch_metadata
         Ignored: Triton's profiler and its cache ask for them.
 
     Attributes
@@ -177,12 +181,13 @@ class JITFunction:
         self.fn = fn
         self.noinline = noinline
         self.debug = debug
+        self.repr = repr
         self.signature = inspect.signature(fn)
         self.arg_names = list(self.signature.parameters)
         general, ones = self._chosen(do_not_specialize), self._chosen(do_not_specialize_on_alignment)
         self.roles: dict[str, int] = {}
         for name, p in self.signature.parameters.items():
-            role = GENERAL if name in general else ONES if name in ones else SPECIALIZED
+            role = GENERAL if name in general or _typed(p.annotation) else ONES if name in ones else SPECIALIZED
             self.roles[name] = CONSTANT if _marks_constant(p.annotation) else role
         self._forms: dict[tuple[Any, ...], Form] = {}
         #: Compiled kernels by what they are compiled for.
@@ -514,7 +519,9 @@ class JITFunction:
                 kernel, messages = self._built(arguments, constants, options)
                 if not self._uses:
                     self._uses = tuple(self.uses())
-                found = self._variants[variant] = Compiled(self, kernel, messages, device, options, places)
+                signature = dict.fromkeys(constants, "constexpr") | {a.name: a.kind.spelled for a in arguments}
+                known = SimpleNamespace(signature=signature, constants=constants)
+                found = self._variants[variant] = Compiled(self, kernel, messages, device, options, places, known)
         return found
 
     def lowered(self, *args: Any, **kwargs: Any) -> tuple[str, Device]:
@@ -542,8 +549,8 @@ class JITFunction:
             self, arguments, constants, num_warps=options["num_warps"], num_stages=options["num_stages"],
             name=self.__name__, debug=bool(options["debug"] or self.debug),
         )  # fmt: skip
-        for name in ("num_ctas", "maxnreg", "enable_fp_fusion"):
-            if options[name] != OPTIONS[name]:
+        for name, plain in (("num_ctas", 1), ("maxnreg", None), ("enable_fp_fusion", True)):
+            if options[name] != plain:
                 kernel.attrs[name] = options[name]
         messages: list[str] = []
         for op in kernel.walk():
@@ -573,7 +580,7 @@ class JITFunction:
             if isinstance(kind, Constant):
                 constants[name] = kind.value
             else:
-                arguments.append(Argument(name, kind))
+                arguments.append(Argument(name, kind, _typed(self.signature.parameters[name].annotation)))
         if len(homes) > 1:
             spelled = [f"{name} on {'the CPU' if n == HOST else f'cuda:{n}'}" for n, name in homes.items()]
             raise ValueError(f"{self._place}: its arrays are on several devices: {', '.join(spelled)}")
@@ -610,6 +617,19 @@ def _marks_constant(annotation: Any) -> bool:
     if isinstance(annotation, str):
         return annotation.rpartition(".")[2].strip() == "constexpr"
     return getattr(annotation, "__name__", "") == "constexpr" or type(annotation).__name__ == "constexpr"
+
+
+def _typed(annotation: Any) -> str | None:
+    """The IR's name of the type of elements that an annotation gives an argument."""
+    if isinstance(annotation, str):
+        return _TYPES.get(annotation.strip("'\"").rpartition(".")[2])
+    return annotation.ir if type(annotation).__name__ == "dtype" and annotation.ir in _TYPES.values() else None
+
+
+_TYPES = {
+    "int1": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16",
+    "uint32": "u32", "uint64": "u64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
+}  # fmt: skip
 
 
 def _arrays(given: Iterable[Any]) -> Iterator[Array]:

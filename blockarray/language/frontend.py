@@ -14,7 +14,7 @@ from .memory import TensorDescriptor
 from .source import function_of, source_of
 from .tidy import tidy
 from .types import OF_IR, int1, pointer_type
-from .values import Tensor
+from .values import Tensor, convert
 from .visitor import Visitor
 
 
@@ -25,6 +25,10 @@ class Pointer:
     dtype: str
     aligned: bool = False
 
+    @property
+    def spelled(self) -> str:
+        return f"*{_spelled(self.dtype)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Integer:
@@ -34,6 +38,10 @@ class Integer:
     aligned: bool = False
     natural: bool = False
 
+    @property
+    def spelled(self) -> str:
+        return self.dtype
+
 
 @dataclass(frozen=True, slots=True)
 class Real:
@@ -41,10 +49,16 @@ class Real:
 
     dtype: str = "f32"
 
+    @property
+    def spelled(self) -> str:
+        return _spelled(self.dtype)
+
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
     """A truth value."""
+
+    spelled = "i1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +75,10 @@ class Descriptor:
     aligned: bool = True
     padding: str = "zero"
 
+    @property
+    def spelled(self) -> str:
+        return f"tensordesc<{_spelled(self.dtype)}{list(self.block_shape)}>"
+
 
 @dataclass(frozen=True, slots=True)
 class Tuple:
@@ -70,6 +88,10 @@ class Tuple:
     #: The class of a named tuple.
     type: type = tuple
 
+    @property
+    def spelled(self) -> str:
+        return f"({', '.join(item.spelled for item in self.items)})"
+
 
 @dataclass(frozen=True, slots=True)
 class Constant:
@@ -77,16 +99,25 @@ class Constant:
 
     value: Any
 
+    spelled = "constexpr"
+
+
+def _spelled(dtype: str) -> str:
+    """Triton's spelling of a type of elements."""
+    return OF_IR[dtype].name if "f" in dtype else {"bool": "i1"}.get(dtype, dtype)
+
 
 Kind = Pointer | Integer | Real | Boolean | Descriptor | Tuple | Constant
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument that is a parameter of the kernel: the function's name for it, and what it is."""
+    """An argument that is a parameter of the kernel: the function's name for it, what it is, and the IR dtype that its
+    annotation wants, if it is a number."""
 
     name: str
     kind: Kind
+    type: str | None = None
 
 
 def build(
@@ -136,7 +167,11 @@ def build(
     with building(b):
         values = dict(constants)
         for argument in arguments:
-            values[argument.name] = parameters.value(argument.name, argument.kind)
+            kind = Real("f64") if argument.type == "f64" and isinstance(argument.kind, Real) else argument.kind
+            value = parameters.value(argument.name, kind)
+            if argument.type is not None and isinstance(kind, Integer | Real | Boolean):
+                value = convert(value, OF_IR[argument.type])
+            values[argument.name] = value
         b.grid = tuple([b.param(f"grid_{k}", I64) for k in range(3)])
         visitor = Visitor(function)
         try:

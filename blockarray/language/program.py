@@ -159,12 +159,18 @@ def device_print(prefix: Any, *args: Any, hex: Any = False) -> None:
     prefix = unwrap(prefix)
     if not isinstance(prefix, str):
         raise CompilationError(f"device_print's first argument is a string, not {prefix!r}")
+    if args:
+        prefix = prefix.rstrip(" ").removesuffix(":") + ": "
+    if len(prefix) > 2 and not prefix.startswith(" "):
+        prefix = " " + prefix
     tensors = [tensor(x) for x in args]
     values = []
     for x in tensors:
         x = convert(x, "i64") if x.dtype.is_ptr() else x
         values.append(x.value)
-    builder().print(values, prefix, builtins.bool(unwrap(hex)))
+    # Addresses are read in hexadecimal.
+    addresses = builtins.bool(tensors) and all(x.dtype.is_ptr() for x in tensors)
+    builder().print(values, prefix, builtins.bool(unwrap(hex)) or addresses)
 
 
 def device_assert(cond: Any, msg: Any = "", mask: Any = None) -> None:

@@ -233,6 +233,8 @@ class Tensor:
                 shape.append(1)
             elif s == slice(None) and rest:
                 shape.append(rest.pop(0))
+            elif s == slice(None) and not self.shape:
+                pass  # a scalar has no dims to keep
             elif s is Ellipsis:
                 shape, rest = shape + rest, []
             else:

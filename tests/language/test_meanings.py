@@ -1,0 +1,83 @@
+"""Meanings that kernels written for Triton rely on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import blockarray as ba
+import blockarray.language as tl
+
+
+@ba.jit
+def hinted(x, shift, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK) + tl.load(shift)
+    tl.max_contiguous(tl.multiple_of(at, BLOCK), BLOCK)
+    tl.store(x + at, 1.0, mask=at < n)
+
+
+def test_hints_are_statements() -> None:
+    x = np.zeros(64, np.float32)
+    block = hinted[1,](x, np.zeros(1, np.int32), 64, BLOCK=64).asm["block"]
+    assert x.all()
+    (line,) = [line for line in block.splitlines() if "contiguous=(64,)" in line]
+    assert f"cast {line.split()[0]} " in block, "what follows sees the hint"
+
+
+@ba.jit
+def carried(x, M, N, BLOCK: tl.constexpr):
+    window = tl.make_tensor_descriptor(x, [M, N], [N, 1], [8, BLOCK])
+    for i in range(0, N, BLOCK):
+        if i % (2 * BLOCK) == 0:
+            window = tl.make_tensor_descriptor(x, [M, N], [N, 1], [8, BLOCK])
+        window.store([0, i], window.load([0, i]) + 1)
+    for _ in range(2):
+        window.store([0, 0], window.load([0, 0]) + 10)
+        window = tl.make_tensor_descriptor(x + BLOCK, [M - 1, N - BLOCK], [N, 1], [8, BLOCK])
+
+
+def test_loops_carry_descriptors() -> None:
+    x = np.zeros((8, 64), np.float32)
+    block = carried[1,](x, 8, 64, BLOCK=16).asm["block"]
+    want = np.ones((8, 64))
+    want[:, :16] += 10
+    want[:7, 16:32] += 10
+    np.testing.assert_array_equal(x, want)
+    assert "for %" in block.split("load_view")[0] and "%N" in block
+    assert " = for " not in block.split("load_view")[0], "a descriptor that stays the same is not carried"
+
+
+@ba.jit
+def typed(x, small: "tl.int8", wide: "tl.float64"):  # pyright: ignore[reportInvalidTypeForm]
+    tl.store(x, small)
+    tl.store(x + 1, wide)
+
+
+def test_annotations_give_arguments_their_types() -> None:
+    x = np.zeros(2)
+    for small in (1, 300):
+        typed[1,](x, small, 0.1)
+        np.testing.assert_array_equal(x, [np.array(small).astype(np.int8), 0.1])
+
+
+@ba.jit
+def flat(x, RANK: tl.constexpr):
+    at = tl.arange(0, 16)
+    tl.store(x + (at[:, None] * 16 + at[None, :]), at if RANK == 1 else at[None, :])
+
+
+def test_a_store_has_as_many_dims_as_its_pointers() -> None:
+    x = np.zeros((16, 16), np.int32)
+    flat[1,](x, RANK=2)
+    assert (x == np.arange(16)).all()
+    with pytest.raises(tl.CompilationError, match="as many dims"):
+        flat[1,](x, RANK=1)
+
+
+@ba.jit(repr=lambda known: f"named_{known.signature['n']}_{'_'.join(known.constants)}")
+def named(x, n, one):
+    tl.store(x, n)
+
+
+def test_kernels_are_named() -> None:
+    assert named[1,](np.zeros(1), 1 << 40, 1).name == "named_i64_one"
