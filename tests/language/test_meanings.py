@@ -48,7 +48,7 @@ def test_loops_carry_descriptors() -> None:
 
 
 @ba.jit
-def typed(x, small: "tl.int8", wide: "tl.float64"):  # pyright: ignore[reportInvalidTypeForm]
+def typed(x, small: tl.int8, wide: tl.float64):  # pyright: ignore[reportInvalidTypeForm]
     tl.store(x, small)
     tl.store(x + 1, wide)
 
