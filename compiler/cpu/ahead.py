@@ -13,6 +13,7 @@ from .. import dtypes, ops
 from ..ir import Block, Op, Value
 from ..llvm.convert import Register, register_type
 from ..llvm.text import V
+from .loops import Counted
 from .memory import address, i64
 from .strips import is_const, view
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Bytes of a cache line.
 LINE = 64
+#: Up to so many lines are asked for without a loop.
+FEW = 8
 #: Ops whose results in the next trip are computed: cheap ones that never trap.
 _PLAIN = frozenset(("const", "cast", "add", "subtract", "multiply", "minimum", "maximum", "where"))
 
@@ -107,14 +110,23 @@ class Fetches:
             if tile.direct:
                 first = t.bin("add", first, i64(each * self.soon))
                 start = t.select(t.cmp("slt", first, i64(total)), tile.now, tile.then)
-            for k in range(each):
-                number = t.bin("and", t.bin("add", first, i64(k)), i64(total - 1))
-                row = t.bin("lshr", number, i64(tile.lines.bit_length() - 1))
-                column = t.bin("mul", t.bin("and", number, i64(tile.lines - 1)), i64(LINE))
-                place = t.gep(start, t.bin("add", t.bin("mul", row, tile.step), column), "i8")
-                # To read, into the L1 or the L2 cache, as data.
-                kind = [V(str(x), "i32") for x in (0, 3 if tile.direct else 2, 1)]
-                t.call("llvm.prefetch.p0", "void", [place, *kind])
+            if each > FEW:
+                with Counted(t, i64(0), i64(each), i64(1), True) as k:
+                    self._fetch(tile, start, t.bin("add", first, k))
+            else:
+                for k in range(each):
+                    self._fetch(tile, start, t.bin("add", first, i64(k)))
+
+    def _fetch(self, tile: _Tile, start: V, number: V) -> None:
+        """Ask for a line, by its number in a tile."""
+        t = self.t
+        number = t.bin("and", number, i64(tile.rows * tile.lines - 1))
+        row = t.bin("lshr", number, i64(tile.lines.bit_length() - 1))
+        column = t.bin("mul", t.bin("and", number, i64(tile.lines - 1)), i64(LINE))
+        place = t.gep(start, t.bin("add", t.bin("mul", row, tile.step), column), "i8")
+        # To read, into the L1 or the L2 cache, as data.
+        kind = [V(str(x), "i32") for x in (0, 3 if tile.direct else 2, 1)]
+        t.call("llvm.prefetch.p0", "void", [place, *kind])
 
 
 def _loads(body: Block, dot: Op) -> Iterator[Op]:

@@ -23,7 +23,7 @@ def matmul_kernel(
     a, b, c, M, N, K, a_stride, b_stride, c_stride,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    i, j = tl.swizzle2d(tl.program_id(0), tl.program_id(1), tl.num_programs(0), tl.num_programs(1), GROUP)
+    i, j = tl.swizzle2d(tl.program_id(1), tl.program_id(0), tl.num_programs(1), tl.num_programs(0), GROUP)
     rows = i * BM + tl.arange(0, BM)
     columns = j * BN + tl.arange(0, BN)
     k = tl.arange(0, BK)
@@ -40,8 +40,9 @@ def matmul_kernel(
     tl.store(c + rows[:, None] * c_stride + columns, total.to(c.dtype.element_ty), mask=inside)
 
 
-# Programs that run at the same time should need the same rows and columns, which then come from the cache.
-# `swizzle2d` numbers the blocks so that `GROUP` rows of blocks are walked together, column by column.
+# Programs that run at the same time should need the same rows and columns, which then come from the cache.  Those that
+# follow one another in axis 0 of the grid do; `swizzle2d` takes them for a walk along `GROUP` rows of blocks together,
+# column by column.
 #
 # ## Choosing the blocks
 #
@@ -65,7 +66,7 @@ def strides(*arrays):
 def matmul(a, b, c=None, kernel=matmul_kernel, **meta):
     (m, k), n = a.shape, b.shape[1]
     c = ba.empty((m, n), dtype=a.dtype) if c is None else c
-    grid = lambda meta: (ba.cdiv(m, meta["BM"]), ba.cdiv(n, meta["BN"]))
+    grid = lambda meta: (ba.cdiv(n, meta["BN"]), ba.cdiv(m, meta["BM"]))
     kernel[grid](a, b, c, m, n, k, *strides(a, b, c), **meta)
     return c
 
