@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 from .. import dtypes
@@ -442,9 +441,17 @@ class Codegen:
             dtype = wide.pop() if len(wide) == 1 else dtype
             pad = self.target.vector_bytes // dtypes.SIZE[dtype]
             panel = dot.panel_of(self, value, self.readers[value])
-        self.slots[value] = self.allocate(dtype, extents, order, pad)
         if panel:
-            self.slots[value] = in_panels(self.slots[value], extents, panel)
+            self.slots[value] = self._in_panels(dtype, extents, panel)
+        else:
+            self.slots[value] = self.allocate(dtype, extents, order, pad)
+
+    def _in_panels(self, dtype: str, extents: tuple[int | str, ...], panel: int) -> Slot:
+        """Scratch for a tile in panels; they too are longer than a power of two."""
+        *outer, depth, columns = [int(e) for e in extents]
+        memory = (*outer, columns // panel, depth + 1, panel)
+        slot = self.allocate(dtype, memory, list(range(len(memory))))
+        return replace(slot, strides=(*slot.strides[:-3], panel, depth + 1), panel=panel)
 
     def run_stages(self, stages: list[Stage]) -> None:
         """Emit stages in their order."""
@@ -457,13 +464,6 @@ class Codegen:
                         whole.emit(self, op)
                 else:
                     NestCode(self, nest).emit()
-
-
-def in_panels(slot: Slot, extents: tuple[int | str, ...], panel: int) -> Slot:
-    """The same memory in panels."""
-    *outer, depth, _ = [int(e) for e in extents]
-    strides = [prod(extents[k + 1 :]) for k in range(len(outer))]
-    return replace(slot, strides=(*strides, panel, depth), panel=panel)
 
 
 def _integer(x: V | int) -> V:
