@@ -266,6 +266,16 @@ class Builder:
         given = {"multiple": multiple, "contiguous": contiguous, "constancy": constancy}
         return self._emit("hint", (x,), x.type, {k: tuple(v) for k, v in given.items() if v is not None})
 
+    def inline_asm(
+        self, text: str, constraints: str, xs: Sequence[Value], types: Sequence[Type], pack: int, volatile: bool
+    ) -> tuple[Value, ...]:
+        attrs: dict[str, Any] = {"text": text, "constraints": constraints, "pack": pack}
+        if volatile:
+            attrs["volatile"] = True
+        op = Op("inline_asm", tuple(xs), tuple(types), attrs, (), self.line)
+        self._ops.append(op)
+        return op.results
+
     # -- memory -------------------------------------------------------------------------------------------------------
     def load_view(
         self,

@@ -158,6 +158,9 @@ class Kernel:
 #: hint        x (integers)                         multiple,         x; an entry an extent, or one for a scalar: the
 #:                                                  contiguous,       first of `contiguous` values in a row is a
 #:                                                  constancy         multiple of `multiple`; `constancy` are equal
+#: inline_asm  x0, x1, ... of equal extents         text,             results of these extents, by instructions of the
+#:                                                  constraints,      target on `pack` elements at a time; an effect,
+#:                                                  pack, volatile    too, if `volatile`
 #: print       values...                            prefix, hex       - (effect): a line an element
 #: barrier     -                                    -                 - (effect): accesses are not moved across it
 #: reshape     x                                    -                 x's elements in row-major order, other extents
@@ -194,6 +197,7 @@ class Kernel:
 STRUCTURAL = frozenset((
     "const", "program_id", "dim_start", "dim_extent", "iota", "cast", "bitcast", "broadcast", "load_view", "store_view",
     "load_ptr", "store_ptr", "atomic", "int_to_ptr", "ptr_to_int", "check", "assume", "hint", "print", "barrier",
+    "inline_asm",
     "reshape", "trans", "join", "split", "cat", "gather", "flip", "sort", "histogram", "reduce", "argreduce",
     "reduce_by", "scan", "scan_by", "dot", "for", "while", "if", "yield",
 ))  # fmt: skip

@@ -30,6 +30,7 @@ _ATTRS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "atomic": (("kind", "order", "scope"), ("masked",)),
     "check": (("message",), ()),
     "print": (("prefix", "hex"), ()),
+    "inline_asm": (("text", "constraints", "pack"), ("volatile",)),
     "hint": ((), ("multiple", "contiguous", "constancy")),
     "trans": (("perm",), ()),
     "cat": (("dim",), ()),
@@ -297,6 +298,14 @@ class _Verifier:
             case "print":
                 _need(type(op.attrs["prefix"]) is str and type(op.attrs["hex"]) is bool, "prefix or hex is wrong")
                 return ()
+            case "inline_asm":
+                _need(
+                    all(type(op.attrs[k]) is str for k in ("text", "constraints")), "text or constraints is no string"
+                )
+                _need(_is_positive(op.attrs["pack"]), f"pack is {op.attrs['pack']!r}")
+                given, made = ({t.extents for t in _types(some)} for some in (x, op.results))
+                _need(len(given | made) == 1 and not any(t.pointer for t in _types(x)), "the extents differ")
+                return _types(op.results)
             case "barrier":
                 _same(len(x), 0, "the number of operands")
                 return ()

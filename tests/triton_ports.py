@@ -135,10 +135,11 @@ def install(checkout: Path, device: str, capability: tuple[int, int]) -> ModuleT
     adopt("triton.testing", testing)
     for name in ("core", "math", "random", "standard", "semantic"):
         adopt(f"triton.language.{name}", getattr(language, name, language))
-    extra = getattr(language, "extra", module("triton.language.extra"))
+    extra = language.extra
     adopt("triton.language.extra", extra)
-    for name in ("libdevice", "cuda", "cuda.libdevice"):
-        adopt(f"triton.language.extra.{name}", getattr(extra, "libdevice", extra))
+    adopt("triton.language.extra.cuda", extra.cuda)
+    for name in ("libdevice", "cuda.libdevice"):
+        adopt(f"triton.language.extra.{name}", extra.libdevice)
     module("triton.runtime", __path__=[], driver=SimpleNamespace(active=active))
     module("triton.runtime.driver", active=active)
     module(

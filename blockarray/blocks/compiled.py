@@ -264,6 +264,9 @@ def written(kernel: Kernel) -> set[str]:
         elif op.name == "ptr_to_int":
             escaped.add(op.operands[0].name)
             continue
+        elif op.name == "inline_asm":
+            anywhere |= "volatile" in op.attrs
+            continue
         else:
             continue
         if at.op is None and at.name:

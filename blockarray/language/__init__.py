@@ -38,6 +38,7 @@ from .elementwise import (
     zeros_like,
 )  # fmt: skip
 from .errors import CompilationError
+from .machine import inline_asm_elementwise
 from .mapping import map_elementwise
 from .memory import (
     TensorDescriptor as tensor_descriptor,
@@ -66,7 +67,6 @@ from .program import (
     debug_barrier,
     device_assert,
     device_print,
-    inline_asm_elementwise,
     max_constancy,
     max_contiguous,
     multiple_of,

@@ -163,6 +163,7 @@ def build(
         raise TypeError(f"a kernel is made of a function, not of {fn!r}")
     b = Builder(name or function.__name__, debug)
     b.line = (source_of(function).file, source_of(function).line(source_of(function).tree))
+    b.attrs |= {"schedule": "blocks", "num_warps": num_warps, "num_stages": num_stages}
     parameters = _Parameters(b)
     with building(b):
         values = dict(constants)
@@ -184,7 +185,6 @@ def build(
         raise CompilationError(f"kernel {function.__name__} returns a value: kernels store their results")
     for size in reversed(b.grid):
         b.grid_axis(size)
-    b.attrs |= {"schedule": "blocks", "num_warps": num_warps, "num_stages": num_stages}
     if parameters.aligned:
         b.attrs["aligned"] = tuple(parameters.aligned)
     if parameters.pitched:

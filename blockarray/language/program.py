@@ -186,9 +186,3 @@ def device_assert(cond: Any, msg: Any = "", mask: Any = None) -> None:
         cond, chosen = broadcast_to(cond, shape), broadcast_to(chosen, shape).value
     where = f" ({b.line[0]}:{b.line[1]})" if b.line else ""
     b.check(cond.value, f"device_assert failed: {message}{where}", chosen)
-
-
-# -- what is not there ------------------------------------------------------------------------------------------------
-def inline_asm_elementwise(*args: Any, **kwargs: Any) -> Tensor:
-    """Machine code of one target; not supported."""
-    raise CompilationError("inline_asm_elementwise is not supported: kernels are not written for one target")

@@ -76,6 +76,9 @@ class _Squeezer(Rewriter):
     def _hint(self, op: Op, x: Sequence[Value]) -> tuple[Value, ...]:
         return (x[0],)
 
+    def _inline_asm(self, op: Op, x: Sequence[Value]) -> tuple[Value, ...]:
+        raise NotImplementedError("inline_asm_elementwise holds instructions of a GPU, and no CPU's")
+
     def _broadcast(self, op: Op, x: Sequence[Value]) -> tuple[Value, ...]:
         given, extents = op.operands[0].type.extents, op.result.type.extents
         dims = [_place(extents, d) for d, e in zip(op.attrs["dims"], given, strict=True) if e != 1]

@@ -58,4 +58,8 @@ class _Sharer(Rewriter):
 
 
 def _stores(op: Op) -> bool:
-    return op.name in _STORES or any(_stores(inner) for region in op.regions for inner in region.ops)
+    return (
+        op.name in _STORES
+        or (op.name == "inline_asm" and "volatile" in op.attrs)
+        or any(_stores(inner) for region in op.regions for inner in region.ops)
+    )

@@ -32,6 +32,7 @@ PARTS = {
     "elementwise": "Elements",
     "values": "Elements, as functions",
     "mapping": "Elements, by a function of one's own",
+    "machine": "Elements, by instructions of a GPU",
     "shapes": "Shapes",
     "reductions": "Reductions and scans",
     "random": "Random numbers",
@@ -61,8 +62,7 @@ def reference() -> str:
         lines += [f"### {title}", "", "| name | |", "| --- | --- |"]
         lines += [f"| `{name}` | {said.replace('|', chr(92) + '|')} |" for name, said in parts[part]]
         lines.append("")
-    for name in ("math", "random", "extra"):
-        module = getattr(tl, name)
+    for name, module in {"math": tl.math, "random": tl.random, "extra": tl.extra, "extra.cuda": tl.extra.cuda}.items():
         lines += [f"`tl.{name}`: {module.__doc__.splitlines()[0]}", ""]
     functions = sorted(
         name for name, value in vars(tl.math).items()

@@ -7,6 +7,11 @@ import pytest
 
 import blockarray as ba
 import blockarray.language as tl
+from blockarray.compiler import cpu, cuda, passes
+from blockarray.compiler.parser import parse
+from blockarray.compiler.printer import text
+from blockarray.compiler.verifier import verify
+from blockarray.language.frontend import Argument, Pointer, build
 
 
 @ba.jit
@@ -72,6 +77,30 @@ def test_a_store_has_as_many_dims_as_its_pointers() -> None:
     assert (x == np.arange(16)).all()
     with pytest.raises(tl.CompilationError, match="as many dims"):
         flat[1,](x, RANK=1)
+
+
+def assembled(x, y, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.inline_asm_elementwise("never", "=r,r", [at], tl.int32, True, 1)
+    low, high = tl.inline_asm_elementwise(
+        "{ lo $0, $2; hi $1, $2; } // [$3]", "=r,=f,r,l", [tl.load(x + at), y + at], (tl.int8, tl.float32), False, 4
+    )
+    tl.store(y + at, low + high)
+
+
+def test_instructions_of_the_target() -> None:
+    arguments = [Argument("x", Pointer("u8", True)), Argument("y", Pointer("f32", True))]
+    kernel = build(assembled, arguments, {"BLOCK": 512})
+    verify(kernel)
+    assert text(parse(text(kernel))) == text(kernel)
+    with pytest.raises(ValueError, match="does not fit the inputs for pack=4"):
+        cuda.ptx(passes.run(kernel), cuda.make_target((9, 0)))
+    (op,) = [op for op in kernel.walk() if op.name == "inline_asm"]
+    op.attrs |= {"constraints": "=r,=f,=f,=f,=f,r,l,l,l,l", "text": "{ first $0, $5; } // [$6]"}
+    ptx = cuda.ptx(passes.run(kernel), cuda.make_target((9, 0)))
+    assert "never" not in ptx and "{ first %r" in ptx
+    with pytest.raises(NotImplementedError, match="instructions of a GPU"):
+        cpu.text(passes.run(kernel), cpu.host_target())
 
 
 @ba.jit(repr=lambda known: f"named_{known.signature['n']}_{'_'.join(known.constants)}")

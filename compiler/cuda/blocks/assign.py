@@ -219,6 +219,8 @@ class _Walk:
                 self._across(op, op.attrs["dims"])
             case "scan" | "scan_by" | "sort" | "flip" | "gather" | "histogram" | "split":
                 self._whole(op)
+            case "inline_asm":
+                self._inline(op)
             case "for":
                 self._for(op)
             case "while":
@@ -305,6 +307,14 @@ class _Walk:
                 for v in op.operands[1:]:
                     self._ask(v, self.home.get(v) or self._usual(extents_of(v)))
                 self._give(op.result, self._usual(extents_of(op.result)))
+
+    def _inline(self, op: Op) -> None:
+        if op.results[0].type.extents:
+            tiles = [v for v in op.operands if v.type.extents]
+            found = self._work(op, next((v for v in tiles if v in self.home), tiles[0]))
+            self._ask_all(op, found)
+            for v in op.results:
+                self._give(v, found)
 
     def _shape(self, op: Op) -> None:
         homes = {v: self.home[v] for v in op.operands if v in self.home}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...ir import Op
-from . import atomic, control, dot, effects, memory, order, printing, reduce, scan
+from . import assembly, atomic, control, dot, effects, memory, order, printing, reduce, scan
 
 if TYPE_CHECKING:
     from .codegen import Codegen
@@ -38,6 +38,7 @@ HANDLERS: dict[str, Callable[[Codegen, Op], None]] = {
     "histogram": order.histogram,
     "split": effects.split,
     "atomic": atomic.atomic,
+    "inline_asm": assembly.emit,
     "check": effects.check,
     "print": printing.print_,
     "barrier": effects.barrier,

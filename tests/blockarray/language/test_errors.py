@@ -403,7 +403,7 @@ def test_memory():
         tl.load(x_ptr, boundary_check=(0,))
 
     def assembly(n):
-        tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [n], tl.int32, True, 1)
+        tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [n], tl.int32, True, 3)
 
     def stride(x_ptr, n):
         tl.make_tensor_descriptor(x_ptr, [n, n], [1, n], [8, 8])
@@ -420,7 +420,7 @@ def test_memory():
     assert text_of(stored, "x_ptr") == "store of one element has a block of shape [4] as value"
     assert text_of(cache, "x_ptr") == "cache_modifier is one of '', '.ca', '.cg', '.cv', not '.xy'"
     assert text_of(checked, "x_ptr").startswith("boundary_check and padding_option are for block pointers")
-    assert text_of(assembly, "n").startswith("inline_asm_elementwise is not supported")
+    assert text_of(assembly, "n").startswith("pack is a power of two")
     assert text_of(stride, "x_ptr", "n") == "the last stride of a descriptor must be a constexpr of 1"
 
 
