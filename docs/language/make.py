@@ -62,7 +62,8 @@ def reference() -> str:
         lines += [f"### {title}", "", "| name | |", "| --- | --- |"]
         lines += [f"| `{name}` | {said.replace('|', chr(92) + '|')} |" for name, said in parts[part]]
         lines.append("")
-    for name, module in {"math": tl.math, "random": tl.random, "extra": tl.extra, "extra.cuda": tl.extra.cuda}.items():
+    modules: dict[str, Any] = {"math": tl.math, "random": tl.random, "extra": tl.extra, "extra.cuda": tl.extra.cuda}
+    for name, module in modules.items():
         lines += [f"`tl.{name}`: {module.__doc__.splitlines()[0]}", ""]
     functions = sorted(
         name for name, value in vars(tl.math).items()
