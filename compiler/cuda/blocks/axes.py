@@ -57,6 +57,9 @@ class Axes:
 
     def __init__(self, kernel: Kernel) -> None:
         self.aligned = frozenset(kernel.attrs.get("aligned", ()))
+        sizes = {p.name: dtypes.SIZE[p.type.dtype] for p in kernel.params}
+        #: What strides of descriptors are multiples of, in elements.
+        self.pitched = {n: ALIGNED // sizes[n.rpartition(".")[0]] for n in kernel.attrs.get("pitched", ())}
         self.known: dict[Value, Info] = {}
         #: Of blocks' arguments: the op, and which of its regions' arguments.
         self.owners: dict[Value, tuple[Op, int]] = {}
@@ -101,7 +104,7 @@ class Axes:
             k = value.op.results.index(value)
             then, other = (self[r.ops[-1].operands[k]] for r in value.op.regions)
             return tuple([a.meet(b) for a, b in zip(then, other, strict=True)])
-        return (Axis(1, ALIGNED if value.name in self.aligned else 1),)
+        return (Axis(1, ALIGNED if value.name in self.aligned else self.pitched.get(value.name, 1)),)
 
     def _carried(self, value: Value, op: Op, k: int) -> Info:
         """Of what a loop carries: what its start has, if each round keeps it; else nothing."""

@@ -176,3 +176,11 @@ def test_what_is_known_of_integers(data: st.DataObject, extents: tuple[int, ...]
         if away is not None:
             total = sum(n * (1 if s is None else scalars[s]) for s, n in away.items())
             assert (array[tuple(places[r].T)] - array[tuple(places[0].T)] == total).all()
+
+
+def test_rows_of_descriptors_begin_at_multiples_of_16_bytes() -> None:
+    b = Builder("descriptor")
+    b.param("x", Type("f16", pointer=True))
+    stride = b.param("x.stride0", Type("i64"))
+    b.attrs["pitched"] = ("x.stride0",)
+    assert Axes(b.finish())[stride][0].multiple == 8
