@@ -8,16 +8,17 @@ is filled next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ... import dtypes
 from ...ir import BOOL, EFFECTS, Block, Kernel, Op, Type, Value
 from ...llvm.text import V
+from ...passes.dce import dce
 from ...passes.rewrite import Rewriter
 from ..codegen import Code
-from ..memory import at, i32
+from ..memory import at, both, i32
 from ..target import Target
 from . import assign, layout, mma, wgmma
 from .axes import Axes, constant, extents_of
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 STAGES = 3
 #: Bytes of a copy, and how it goes: past the nearest cache, if it can.
 COPIES = {4: "ca", 8: "ca", 16: "cg"}
+#: Ops that may be computed twice, beside those that are elementwise.
+_PURE = assign.SHAPES | {"const", "iota", "program_id", "int_to_ptr"}
+_EFFECTS = frozenset(("begin", "fetch", "commit", "await", "end"))
 _I32 = Type("i32")
 
 
@@ -63,24 +67,29 @@ class _Finder:
         """The loads of a loop's rounds that can be made ahead."""
         if (constant(loop.operands[2]) or 1) < 0 or any(op.name in ("for", "while") for op in loop.regions[0].ops):
             return []
-        found = [s for op in loop.regions[0].ops if op.name == "load_view" and (s := self._stream(op)) is not None]
-        return [s for s in found if steps(loop, s.op.operands) is not None]
+        found = [s for op in loop.regions[0].ops if op.name in assign.LOADS and (s := self._stream(op)) is not None]
+        return [s for s in found if self._steps(loop, s) is not None]
+
+    def _steps(self, loop: Op, stream: Stream) -> tuple[list[Op], list[int]] | None:
+        found = steps(loop, stream.op.operands)
+        loads = [op for op in found[0] if op.name == "load_ptr"] if found is not None else []
+        return None if any(op.operands[0] in self.written for op in loads) else found
 
     def _stream(self, op: Op) -> Stream | None:
         rank, dtype = len(op.result.type.extents), op.result.type.dtype
-        if op.operands[0] in self.written or op.attrs.get("other", 0) or op.attrs.get("volatile"):
+        if rank < 2 or op.operands[0] in self.written or op.attrs.get("other", 0) or op.attrs.get("volatile"):
             return None
-        inner = [d for d in range(rank) if constant(op.operands[2 + d]) == 1]
-        if len(inner) != 1 or inner[0] < rank - 2:
+        # Of a row's last piece a part may be copied, if bounds say so.
+        bare = op if op.name == "load_ptr" else Op("load_view", op.operands[: 2 + rank], (op.result.type,))
+        along = [(assign.width(self.axes, bare, d), assign.runs(self.axes, bare, d), d) for d in range(rank)]
+        width, _, inner = max(along)
+        if inner < rank - 2 or width * dtypes.SIZE[dtype] not in COPIES:
             return None
-        found = self._readers(op.result, inner[0])
+        found = self._readers(op.result, inner)
         deep = found[0] if found and (dtypes.SIZE[dtype] > 1 or all(found)) else None
         if deep is None and not self._multiplied(op.result):
             return None
-        # Of a row's last piece a part may be copied.
-        bare = Op("load_view", op.operands[: 2 + rank], (op.result.type,))
-        width = assign.width(self.axes, bare, inner[0])
-        return Stream(op, inner[0], width, deep) if width * dtypes.SIZE[dtype] in COPIES else None
+        return Stream(op, inner, width, deep)
 
     def _readers(self, value: Value, inner: int) -> list[bool] | None:
         """Of each product that a tile is an operand of, whether it adds up along a dim; None if it has other uses."""
@@ -117,7 +126,7 @@ class _Finder:
 
 
 def steps(loop: Op, wanted: Sequence[Value]) -> tuple[list[Op], list[int]] | None:
-    """The ops of a loop's body that scalars are made by, and which carried ones they need; None if they need more."""
+    """The ops of a loop's body that values are made by, and which carried ones they need; None if they need more."""
     (body,) = loop.regions
     inside = {v for op in body.ops for v in op.results}
     needed, carried = set[Op](), set[int]()
@@ -130,13 +139,11 @@ def steps(loop: Op, wanted: Sequence[Value]) -> tuple[list[Op], list[int]] | Non
                 carried.add(k)
                 work.append(body.ops[-1].operands[k])
         elif v in inside and v.op is not None and v.op not in needed:
-            pure = assign.is_elementwise(v.op) or v.op.name in ("const", "program_id", "int_to_ptr")
-            if not pure or v.type.extents:
+            scalar = v.op.name == "load_ptr" and not v.type.extents and not v.op.attrs.get("volatile")
+            if not assign.is_elementwise(v.op) and v.op.name not in _PURE and not scalar:
                 return None
             needed.add(v.op)
             work += v.op.operands
-        if v.type.extents:
-            return None
     return [op for op in body.ops if op in needed], sorted(carried)
 
 
@@ -147,7 +154,7 @@ def ahead(kernel: Kernel, target: Target, most: int | None = None) -> Kernel | N
         return None
     made = _Ahead(kernel, target, most)
     found = made.kernel(kernel)
-    return found if made.count else None
+    return dce(found, EFFECTS | _EFFECTS) if made.count else None
 
 
 class _Ahead(Rewriter):
@@ -198,7 +205,8 @@ class _Ahead(Rewriter):
             away = self._emit("multiply", (step, self._const(round, step)), step.type)
             index = self._emit("add", (lower, away), lower.type)
             inside = self._emit("less", (index, upper), BOOL)
-            state = self._fetch(loop, needed, carried, index, state, self._const(round), inside, streams)
+            state, fetches = self._fetch(loop, needed, carried, index, state, self._const(round), inside, streams)
+            self.out += fetches
         # The body, with more that it carries.
         args = tuple([Value(a.type, None, a.name) for a in body.args])
         states, slot = [Value(v.type) for v in state], Value(_I32)
@@ -212,11 +220,15 @@ class _Ahead(Rewriter):
         away = self._emit("multiply", (step, self._const(stages - 1, step)), step.type)
         index = self._emit("add", (args[0], away), step.type)
         inside = self._emit("less", (away, self._emit("subtract", (upper, args[0]), step.type)), BOOL)
-        nexts = self._fetch(loop, needed, carried, index, states, free, inside, streams)
+        nexts, fetches = self._fetch(loop, needed, carried, index, states, free, inside, streams)
+        # Copies that wait for loads of where they begin come last.
+        waits = any(op.name == "load_ptr" for op in needed)
+        self.out += () if waits else fetches
         around, self.slot = self.slot, slot
         for op in body.ops[:-1]:
             self.op(op)
         self.slot = around
+        self.out += fetches if waits else ()
         at_end = self._emit("equal", (slot, last), BOOL)
         after = self._emit("where", (at_end, self._const(0), self._emit("add", (slot, self._const(1)), _I32)), _I32)
         self.out.append(Op("yield", (*self.operands(body.ops[-1]), *nexts, after), ()))
@@ -231,32 +243,39 @@ class _Ahead(Rewriter):
     def _fetch(
         self, loop: Op, needed: list[Op], carried: list[int], index: Value, state: list[Value], slot: Value,
         inside: Value, streams: list[Stream],
-    ) -> list[Value]:  # fmt: skip
-        """Copy the tiles of a round; what it carries to the next one."""
+    ) -> tuple[list[Value], list[Op]]:  # fmt: skip
+        """Copies of the tiles of a round, and what it carries to the next one."""
         (body,) = loop.regions
         names = {body.args[0]: index, **{body.args[1 + k]: v for k, v in zip(carried, state, strict=True)}}
-        again = _Again({**self.replaced, **names})
+        again = _Again({**self.replaced, **names}, inside)
         for op in needed:
             again.op(op)
         self.out += again.out
+        made: list[Op] = []
         for s in streams:
             _, number, count = self.loads[s.op]
-            attrs = _attrs(s, number, count) | {"bounded": bool(s.op.attrs.get("bounded"))}
-            operands = (*again.operands(s.op), slot, inside)
-            self.out.append(Op("fetch", operands, (), attrs | {"extents": extents_of(s.op.result)}, (), s.op.line))
-        self._emit("commit", (slot,), None)
-        return [again.replaced.get(v, v) for k in carried for v in (body.ops[-1].operands[k],)]
+            attrs = _attrs(s, number, count) | {"load": s.op.name, "extents": extents_of(s.op.result)}
+            made.append(Op("fetch", (*again.operands(s.op), slot, inside), (), s.op.attrs | attrs, (), s.op.line))
+        made.append(Op("commit", (slot,), ()))
+        return [again.replaced.get(v, v) for k in carried for v in (body.ops[-1].operands[k],)], made
 
 
 class _Again(Rewriter):
-    """Copies ops, with other operands."""
+    """Copies ops, with other operands; scalars are loaded where a round is inside the loop."""
 
-    def __init__(self, replaced: dict[Value, Value]) -> None:
+    def __init__(self, replaced: dict[Value, Value], inside: Value) -> None:
         super().__init__()
-        self.replaced = replaced
+        self.replaced, self.inside = replaced, inside
 
     def rebuilt(self, op: Op) -> Op:
-        made = Op(op.name, self.operands(op), tuple([v.type for v in op.results]), op.attrs, (), op.line)
+        operands, mask = self.operands(op), self.inside
+        if op.name == "load_ptr":
+            if len(operands) > 2:
+                both = Op("logical_and", (operands[2], mask), (BOOL,))
+                self.out.append(both)
+                mask = both.result
+            operands = (*operands[:2], mask)
+        made = Op(op.name, operands, tuple([v.type for v in op.results]), op.attrs, (), op.line)
         self.replace(op, made.results)
         return made
 
@@ -317,28 +336,19 @@ class Ahead:
 
     def fetch(self, op: Op) -> None:
         code, t = self.code, self.code.t
-        *view, slot, inside = op.operands
-        extents, inner, width, dtype = op.attrs["extents"], op.attrs["inner"], op.attrs["width"], view[0].type.dtype
-        rank, size = len(extents), dtypes.SIZE[view[0].type.dtype]
-        stored = self._slot(op, slot, self._places(op, extents, dtype), dtype)
-        order = (inner, *(d for d in reversed(range(rank)) if d != inner))
-        given = layout.blocked(extents, code.warps, layout.log2(width), order)
-        access = Access(code, Op("load_view", tuple(view), (Type(dtype, extents),), op.attrs), given, width)
+        *load, slot, inside = op.operands
+        inner, width, dtype = op.attrs["inner"], op.attrs["width"], load[0].type.dtype
+        size = dtypes.SIZE[dtype]
+        stored = self._slot(op, slot, self._places(op, op.attrs["extents"], dtype), dtype)
+        given = assign.copying(op, code.warps)
+        access = Access(code, Op(op.attrs["load"], tuple(load), (Type(dtype, op.attrs["extents"]),), op.attrs), given)
         access.groups = [list(range(r, r + width)) for r in range(0, given.registers, width)]
         there, writer = code.integer(inside), code.writer(given)
-        bounds = view[2 + rank :]
-        room = [t.bin("sub", code.saturated(b), code.first(given, d)) for d, b in enumerate(bounds)]
         name = f"llvm.nvvm.cp.async.{COPIES[width * size]}.shared.global.{width * size}.s"
         copies: list[list[V]] = []
-        for (first, *_), (ptr, beyond) in zip(access.groups, access.addresses(), strict=True):
-            whole, count = there, i32(width)
-            for d, left in enumerate(room):
-                away = i32(given.offset(first, d))
-                if d == inner:
-                    count = t.call("llvm.smin.i32", "i32", [t.bin("sub", left, away), count])
-                    count = t.call("llvm.smax.i32", "i32", [count, i32(0)])
-                else:
-                    whole = t.bin("and", whole, t.cmp("slt", away, left))
+        counts = self._counts(access, inner, width)
+        for (first, *_), (ptr, beyond), (mask, count) in zip(access.groups, access.addresses(), counts, strict=True):
+            whole = there if mask is None else t.bin("and", there, mask)
             nbytes = t.select(whole, t.bin("mul", count, i32(size)), i32(0))
             to, further = stored.pointer(given.threads, stored.place(given.regs, first))
             copies.append([at(t, to, further), at(t, ptr, beyond), nbytes])
@@ -352,6 +362,26 @@ class Ahead:
         if writer is not None:
             t.br(after)
             t.label(after)
+
+    def _counts(self, access: Access, inner: int, width: int) -> Iterator[tuple[V | None, V]]:
+        """Whether each group is copied, and how many of its elements are: all, or those within a view's bounds."""
+        code, t, rank = self.code, self.code.t, len(access.extents)
+        if access.op.name == "load_ptr" or not access.op.attrs.get("bounded"):
+            mask = access.rest[1] if access.op.name == "load_ptr" and len(access.rest) > 1 else None
+            yield from ((m, i32(width)) for m in access.masks(mask))
+            return
+        bounds = access.rest[1 + rank :]
+        room = [t.bin("sub", code.saturated(b), code.first(access.layout, d)) for d, b in enumerate(bounds)]
+        for first, *_ in access.groups:
+            mask, count = None, i32(width)
+            for d, left in enumerate(room):
+                away = i32(access.layout.offset(first, d))
+                if d == inner:
+                    count = t.call("llvm.smin.i32", "i32", [t.bin("sub", left, away), count])
+                    count = t.call("llvm.smax.i32", "i32", [count, i32(0)])
+                else:
+                    mask = both(t, mask, t.cmp("slt", away, left))
+            yield mask, count
 
     def commit(self, op: Op) -> None:
         self.code.t.call("llvm.nvvm.cp.async.commit.group", "void", [], "nounwind")

@@ -66,6 +66,13 @@ def through(op: Op, wanted: Layout, operand: int = 0, result: int = 0) -> Rename
     return behind(op.name, wanted, given, extents_of(op.results[result]), how(op))
 
 
+def copying(op: Op, warps: int) -> Layout:
+    """The layout in which a tile is copied to shared memory."""
+    extents, inner = op.attrs["extents"], op.attrs["inner"]
+    order = (inner, *(d for d in reversed(range(len(extents))) if d != inner))
+    return layout.blocked(extents, warps, layout.log2(op.attrs["width"]), order)
+
+
 @dataclass
 class Assignment:
     """The homes of a kernel's tiles, and the layouts that ops work in which differ from their results'."""
@@ -213,6 +220,8 @@ class _Walk:
                 pass
             case "read":
                 self.open[op.result] = None
+            case "fetch":
+                self._ask_all(op, copying(op, self.warps))
             case "dot":
                 self._dot(op)
             case "reduce" | "argreduce" | "reduce_by":

@@ -91,6 +91,32 @@ def product(
     return made.case(0.0, 0.02 * k**0.5 if precision == "tf32" else exact * k)
 
 
+def gathered(n: int = 64, k: int = 128, block: tuple[int, int, int] = (32, 32, 32), warps: int = 4) -> Case:
+    """Rows of a, from a table, times rows of b in blocks, from another table."""
+    bm, bn, bk = block
+    made = Blocks("gathered", (1, n // bn), warps)
+    b = made.b
+    x, y = made.array("f16", 2 * bm * k), made.array("f16", k * n)
+    rows = made.array("i32", bm, made.rng.permutation(2 * bm)[:bm].astype(np.int32))
+    pages = made.array("i32", k // bk, made.rng.permutation(k // bk).astype(np.int32))
+    out = made.array("f32", bm * n)
+    wide, columns = made.scalar("i64", k), made.scalar("i64", n)
+    made.begin()
+    zero, one, step = b.const(0), b.const(1), b.const(bk)
+    column = b.op("multiply", made.program(1), b.const(bn))
+    row = b.broadcast(b.cast(b.load_ptr(rows, made.arange(bm)), "i64"), (0,), (bm, bk))
+    at = b.op("add", made.times(row, wide), made.arange(bk, 1, (bm, bk)))
+    mask = made.less(row, b.const(bm))
+    with b.for_(zero, wide, step, [at, made.full(0, (bm, bn), "f32")]) as loop:
+        place, acc = loop.carried
+        page = b.cast(b.load_ptr(pages, b.op("floor_divide", loop.index, step)), "i64")
+        start = b.op("add", b.op("multiply", b.op("multiply", page, step), columns), column)
+        q = b.load_view(y, start, (columns, one), (bk, bn))
+        b.yield_(made.plus(place, step), b.dot(b.load_ptr(x, place, mask), q, acc))
+    b.store_view(loop.results[1], out, column, (columns, one))
+    return made.case(1e-3, 1e-2)
+
+
 def attention(n: int = 128, d: int = 64, block: tuple[int, int] = (64, 64), warps: int = 4, dtype: str = "f16") -> Case:
     """softmax(q @ k.T) @ v in a walk over the keys."""
     bm, bn = block
@@ -200,6 +226,8 @@ LOOPS = {
     "f32": lambda: matmul(64, 64, 64, (32, 32, 32), dtype="f32"),
     "tf32": lambda: matmul(64, 64, 64, (32, 32, 32), dtype="f32", a_turned=True, precision="tf32"),
     "f64": lambda: matmul(64, 64, 64, (32, 32, 16), dtype="f64"),
+    "gathered": gathered,
+    "gathered, one warp": lambda: gathered(block=(16, 64, 64), warps=1),
     "weights of 8 bits": lambda: matmul(64, 64, 128, (32, 64, 32), 4, stored=("f16", "i8")),
     "rows of 8 bits": lambda: matmul(64, 64, 128, (64, 32, 32), 2, "bf16", stored=("f8e4m3", "bf16"), b_turned=True),
     "attention": attention,
