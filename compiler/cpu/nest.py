@@ -37,6 +37,8 @@ CHUNKS = (32**2, 32)
 STREAM = 16 << 10
 #: Most places that a row is read from, as a power of two.
 STREAMS = 3
+#: A known extent that is a long row.
+LONG = 256
 #: Work (in additions) from which a loop's body is not copied for the last vector: every vector is tested instead.
 MERGE = 24
 
@@ -151,7 +153,7 @@ class NestCode:
         extent = self.nest.extents[self.lane]
         # Few values fit the registers four times.  Many are a long chain: narrow vectors need company to fill the
         # pipelines meanwhile, where a row is long enough not to leave most lanes idle.
-        blocked = isinstance(extent, str) and self.code.kernel.dims[extent].block is not None
+        blocked = self.code.kernel.dims[extent].block is not None if isinstance(extent, str) else extent >= LONG
         many = work <= 8 or (blocked and native <= 32)
         total = (4 if many else 2) * native * max(work, 1) // max(sizes, 1)
         if draws:  # the positions of random draws are wide, but few beside the work

@@ -6,18 +6,21 @@ it, and the loop ends there: a row of 781 elements in a block of 1024 takes litt
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import ops
-from ..ir import Value
+from ..ir import Op, Value
 from ..llvm.convert import Register, convert
 from ..llvm.text import V, element
 from .loops import Counted
 from .memory import i64, parts
+from .strips import Item
 
 if TYPE_CHECKING:
     from .nest import NestCode
 
+#: Comparisons that along growing numbers change once.
+_COMPARED = frozenset(("less", "less_equal", "greater", "greater_equal"))
 #: Work (in additions) from which a nest without reductions is worth it.
 WORTH = 8
 
@@ -89,8 +92,10 @@ def tail_of(nest: NestCode) -> Tail | None:
     if not nest.rank or nest.loops[-1].kind != "lane" or not nest._is_whole():
         return None
     limits = [nest.accesses[op].bounds.get(nest.lane) if op.name == "store_view" else None for op in nest.effects]
-    if nest.reductions or nest.nest.keeps:
-        limits += _limits(nest)
+    read = [v for r in nest.reductions for v in r.op.operands]
+    if read or nest.nest.keeps:
+        known = _limits(nest)
+        limits += [x for value in (*nest.nest.keeps, *read) for x in known[nest.nest.item(value)]]
     found = [limit for limit in dict.fromkeys(limits) if limit is not None]
     if not found or None in limits:
         return None
@@ -104,21 +109,69 @@ def tail_of(nest: NestCode) -> Tail | None:
     return None if any(not r.across or r.op.name != "reduce" for r in nest.reductions) else Tail(nest, most)
 
 
-def _limits(nest: NestCode) -> list[V | None]:
-    """From where on values are alike that vary along the vectors."""
-    found: list[V | None] = []
+def _limits(nest: NestCode) -> dict[Item, list[V | None]]:
+    """From where on all elements of values along the vectors are alike: past all of these; None: nowhere."""
+    known: dict[Item, list[V | None]] = {}
     for item in nest.nest.items:
         op = item.value.op
         if nest.lane not in item.axes:
-            continue
-        if item.kept:
+            known[item] = []
+        elif item.kept:
             axis, limit = nest.code.alike.get(item.value, (-1, None))
-            found.append(limit if axis >= 0 and item.where[axis] == nest.lane else None)
+            known[item] = [limit if axis >= 0 and item.where[axis] == nest.lane else None]
         elif op is not None and op.name == "load_view":
-            found.append(nest.accesses[item].bounds.get(nest.lane))
+            known[item] = [nest.accesses[item].bounds.get(nest.lane)]
+        elif op is not None and op.name in _COMPARED:
+            known[item] = [_crossing(nest, op)]
+        elif op is not None and (op.name in ("cast", "bitcast") or _is_plain(op)):
+            known[item] = list(dict.fromkeys(limit for arg in item.args for limit in known[arg]))
         else:
-            row = ops.TABLE.get(op.name) if op is not None else None
-            plain = row is not None and row.kind == "elementwise" and not row.types
-            if not plain and (op is None or op.name not in ("cast", "bitcast")):
-                found.append(None)
-    return found
+            known[item] = [None]
+    return known
+
+
+def _is_plain(op: Op) -> bool:
+    """Whether an op makes an element of elements, and of nothing else."""
+    row = ops.TABLE.get(op.name)
+    return row is not None and row.kind == "elementwise" and not row.types
+
+
+def _crossing(nest: NestCode, op: Op) -> V | None:
+    """The first place at which a comparison of places with a scalar fails, or holds; after it nothing changes."""
+    t, (a, b) = nest.t, [_place(nest, v) for v in op.operands]
+    if a is None or b is None or abs(a.step - b.step) != 1:
+        return None
+    low, high = (a, b) if a.step > b.step else (b, a)
+    # One further on than where they meet.
+    return t.bin("add", t.bin("sub", high.base, low.base), i64(1))
+
+
+class _Places(NamedTuple):
+    """Integers `base`, `base + step`, and so on along a tile of one extent."""
+
+    base: V
+    step: int
+
+
+def _place(nest: NestCode, value: Value) -> _Places | None:
+    """The places that a tile of integers is, or a scalar."""
+    op, t = value.op, nest.t
+    if value.type.dtype not in ("i32", "i64") or len(value.type.extents) > 1:
+        return None
+    if not value.type.extents:
+        return _Places(t.cast("sext", nest.code.integer(value), "i64"), 0)
+    if op is None:
+        return None
+    if op.name == "iota":
+        return _Places(i64(0), 1)
+    if op.name not in ("broadcast", "cast", "add", "subtract"):
+        return None
+    found = [_place(nest, v) for v in op.operands]
+    known = [x for x in found if x is not None]
+    if len(known) < len(found):
+        return None
+    first, *rest = known
+    for other in rest:
+        name, sign = ("add", 1) if op.name == "add" else ("sub", -1)
+        first = _Places(t.bin(name, first.base, other.base), first.step + sign * other.step)
+    return first
