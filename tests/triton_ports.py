@@ -48,14 +48,18 @@ from typing import Any
 TUTORIALS = ("01", "02", "03", "04", "05", "06", "08", "09")
 TESTS = (
     "test_core", "test_standard", "test_random", "test_tensor_descriptor", "test_block_pointer", "test_conversions",
-    "test_tuple",
+    "test_tuple", "test_annotations", "test_decorator", "test_compile_errors", "test_libdevice", "test_pipeliner",
+    "test_matmul", "test_warp_specialization", "test_subprocess", "runtime/test_autotuner",
 )  # fmt: skip
 #: How a child's result is marked in what it prints.
 _MARK = "@@result "
-#: Loops of a tutorial that only heat the device; and a comparison with torch's sums of float16 on the CPU, which are
-#: farther from the truth than the kernel's.
+#: Loops of a tutorial that only heat the device.  On the CPU, a comparison with torch's sums of float16, which are
+#: farther from the truth than the kernel's; and attention for a GPU's many programs.
 _SHORTER = (("reps=10000, warmup_reps=10000", "reps=20, warmup_reps=5"),)
-_ON_CPU = (("test_layer_norm(1151, 8192, torch.float16)", "test_layer_norm(1151, 8192, torch.float32)"),)
+_ON_CPU = (
+    ("test_layer_norm(1151, 8192, torch.float16)", "test_layer_norm(1151, 8192, torch.float32)"),
+    ("BATCH, N_HEADS = 4, 32", "BATCH, N_HEADS = 1, 2"),
+)
 
 
 # -- the module in Triton's place -------------------------------------------------------------------------------------

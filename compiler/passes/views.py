@@ -152,6 +152,9 @@ class _Views(Rewriter):
         assert a is not None and b is not None
         given = a.given | b.given
         match name:
+            case "hint" if made.op is not None and "multiple" in made.op.attrs and _is_read(a.base):
+                multiple = max(n & -n for n in made.op.attrs["multiple"])
+                return Affine(self.emit("hint", (a.base,), I64, multiple=(multiple,)), a.steps, given)
             case "cast" | "positive" | "hint":
                 return a
             case "broadcast" | "trans" | "reshape":
@@ -443,6 +446,11 @@ class _Views(Rewriter):
 
 def _types(op: Op) -> tuple[Type, ...]:
     return tuple([v.type for v in op.results])
+
+
+def _is_read(x: Value) -> bool:
+    """Whether a scalar depends on memory, so that nothing is known of it but what hints say."""
+    return x.op is not None and (x.op.name == "load_ptr" or any(map(_is_read, x.op.operands)))
 
 
 def _const(x: Value | None) -> int | None:

@@ -11,7 +11,7 @@ from blockarray.compiler import cpu, cuda, passes
 from blockarray.compiler.parser import parse
 from blockarray.compiler.printer import text
 from blockarray.compiler.verifier import verify
-from blockarray.language.frontend import Argument, Pointer, build
+from blockarray.language.frontend import Argument, Integer, Pointer, build
 
 
 @ba.jit
@@ -27,6 +27,13 @@ def test_hints_are_statements() -> None:
     assert x.all()
     (line,) = [line for line in block.splitlines() if "contiguous=(64,)" in line]
     assert f"cast {line.split()[0]} " in block, "what follows sees the hint"
+    arguments = [
+        Argument("x", Pointer("f32", True)),
+        Argument("shift", Pointer("i32")),
+        Argument("n", Integer("i32", True)),
+    ]
+    kernel = build(hinted.fn, arguments, {"BLOCK": 512})
+    assert "st.global.v4" in cuda.ptx(passes.run(kernel), cuda.make_target((9, 0)))
 
 
 @ba.jit
