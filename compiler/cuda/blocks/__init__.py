@@ -11,8 +11,8 @@ from .codegen import OutOfResources
 
 def generate(kernel: Kernel, target: Target) -> Code:
     """The code of a kernel whose tiles have integer extents."""
-    found = specialised.generate(kernel, target) or ahead.generate(kernel, target)
-    return found or codegen.generate(kernel, target)
+    found = None if ahead.prefers(kernel, target) else specialised.generate(kernel, target)
+    return found or ahead.generate(kernel, target) or codegen.generate(kernel, target)
 
 
 __all__ = ["OutOfResources", "generate"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 from ... import dtypes
@@ -20,11 +21,13 @@ from ...passes.rewrite import Rewriter
 from ..codegen import Code
 from ..memory import at, both, i32
 from ..target import Target
-from . import assign, layout, mma, wgmma
+from . import assign, layout, mma, streams, wgmma
 from .axes import Axes, constant, extents_of
 from .memory import Access
 from .mma import Places, Stored
-from .streams import is_staged
+from .panel import ALIGNMENT, Panel
+from .streams import is_copied
+from .wgmma import Factor
 
 if TYPE_CHECKING:
     from .codegen import Codegen
@@ -99,8 +102,8 @@ class _Finder:
                 case "trans":
                     more = self._readers(op.result, op.attrs["perm"].index(inner))
                 case "dot" if value not in op.operands[2:]:
-                    rank, kinds = len(value.type.extents), self._kinds(op)
-                    if kinds is None or value.type.dtype not in kinds:
+                    rank = len(value.type.extents)
+                    if not self._takes(op, value):
                         return None
                     more = [inner == rank - 1 - k for k, v in enumerate(op.operands[:2]) if v is value]
                 case _:
@@ -110,15 +113,20 @@ class _Finder:
             found += more
         return found
 
-    def _kinds(self, op: Op) -> tuple[str, str] | None:
-        """The dtypes as which a product's operands are multiplied by single warps; None if they are not."""
-        return None if wgmma.takes(op, self.warps, self.target) else mma.multiplied(op, self.target)
+    def _takes(self, op: Op, value: Value) -> bool:
+        """Whether a product's instructions take a tile as it lies in a slot."""
+        if not wgmma.takes(op, self.warps, self.target):
+            kinds = mma.multiplied(op, self.target)
+            return kinds is not None and value.type.dtype in kinds
+        nbytes = dtypes.SIZE[value.type.dtype] * prod(extents_of(value))
+        return nbytes >= ALIGNMENT and min(extents_of(value)) >= 32 // dtypes.SIZE[value.type.dtype]
 
     def _multiplied(self, value: Value) -> bool:
         """Whether something made of a tile, element by element, is multiplied."""
         for op in self.uses.get(value, ()):
             if op.name == "dot":
-                if value not in op.operands[2:] and self._kinds(op) is not None:
+                tensor = wgmma.takes(op, self.warps, self.target) or mma.multiplied(op, self.target)
+                if value not in op.operands[2:] and tensor:
                     return True
             elif (assign.is_elementwise(op) or op.name in assign.SHAPES) and self._multiplied(op.result):
                 return True
@@ -294,7 +302,9 @@ class Ahead:
         self.lent: list[int] = []
         #: Where each stream's slots are.
         self.slots: dict[int, V] = {}
+        #: By tile: where it is, and the dim along which its rows lie there.
         self.tiles: dict[Value, Stored] = {}
+        self.inner: dict[Value, int] = {}
 
     def _places(self, op: Op, extents: tuple[int, ...], dtype: str) -> Places:
         turn = 0 if op.attrs["deep"] is None else mma.turned(dtype, op.attrs["deep"])
@@ -311,15 +321,16 @@ class Ahead:
     def staged(self, op: Op) -> None:
         dtype = op.result.type.dtype
         self.tiles[op.result] = self._slot(op, op.operands[0], self._places(op, extents_of(op.result), dtype), dtype)
+        self.inner[op.result] = op.attrs["inner"]
 
     def stored(self, value: Value) -> tuple[Stored, int] | None:
         """Where a tile is, and the dim along which its rows lie there; None if it was not copied ahead."""
-        if not is_staged(value):
+        if not is_copied(value):
             return None
         op = value.op
         assert op is not None
         if op.name == "staged":
-            return self.tiles[value], op.attrs["inner"]
+            return self.tiles[value], self.inner[value]
         found = self.stored(op.operands[0])
         assert found is not None
         perm = op.attrs["perm"]
@@ -333,6 +344,14 @@ class Ahead:
         assert staged.op is not None
         found = self.tiles[staged].take(code.layout_of(value), value.type.dtype, staged.op.attrs["inner"])
         code.define(value, found)
+
+    def factor(self, value: Value, depth: int) -> Factor:
+        """A tile as Hopper's tensor cores take it; `depth` is the dim along which products are summed."""
+        stored, inner = self.tiles[value], self.inner[value]
+        extents = extents_of(value)
+        panel = Panel(extents[1 - inner], extents[inner], dtypes.SIZE[value.type.dtype])
+        where = self.code.t.op(f"ptrtoint {stored.base} to i32", "i32")
+        return Factor(panel, where, inner == depth, None)
 
     def fetch(self, op: Op) -> None:
         code, t = self.code, self.code.t
@@ -393,7 +412,11 @@ class Ahead:
 
     def wait(self, op: Op) -> None:
         """Wait for the present round's copies."""
-        self.code.t.call("llvm.nvvm.cp.async.wait.group", "void", [i32(op.attrs["pending"])], "nounwind")
+        t = self.code.t
+        t.call("llvm.nvvm.cp.async.wait.group", "void", [i32(op.attrs["pending"])], "nounwind")
+        if self.code.target.arch == "sm_90a":
+            # Tensor cores may read memory themselves.
+            t.line('call void asm sideeffect "fence.proxy.async.shared::cta;", "~{memory}"() convergent nounwind')
         self.code.synchronize()
 
     def end(self, op: Op) -> None:
@@ -401,6 +424,16 @@ class Ahead:
         self.code.t.call("llvm.nvvm.cp.async.wait.all", "void", [], "nounwind")
         self.code.synchronize()
         self.code.lent = self.lent.pop()
+
+
+def prefers(kernel: Kernel, target: Target) -> bool:
+    """Whether to copy ahead rather than to have warps for it: no loop has all of its tiles brought by others."""
+    parts = streams.split(kernel)
+    brought = {s.op for s in parts.streams} if parts is not None else set()
+    finder = _Finder(kernel, target)
+    loops = [{s.op for s in finder.streams(op)} for op in kernel.walk() if op.name == "for"]
+    loops = [tiles for tiles in loops if tiles]
+    return bool(loops) and not any(tiles <= brought for tiles in loops)
 
 
 def generate(kernel: Kernel, target: Target) -> Code | None:

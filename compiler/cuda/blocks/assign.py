@@ -163,7 +163,7 @@ class _Walk:
         """Say that a tile is needed in a layout."""
         if value in self.home or not value.type.extents or (value, wanted) in self.asked:
             return
-        if streams.is_staged(value):
+        if streams.is_staged(value) or streams.is_copied(value):
             return
         self.asked.add((value, wanted))
         if value in self.open:

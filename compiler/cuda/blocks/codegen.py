@@ -496,8 +496,9 @@ class Codegen:
 
     def lend(self, nbytes: int) -> V:
         """Shared memory until `lent` is what it was before; what was there may be in use until the next barrier."""
-        where = self.lent
-        self.lent += -(-nbytes // ROW) * ROW
+        align = ALIGNMENT if nbytes >= ALIGNMENT else ROW
+        where = -(-self.lent // align) * align
+        self.lent = where + -(-nbytes // ROW) * ROW
         self.most_lent = max(self.most_lent, self.lent)
         return at(self.t, V("%lent", SHARED), where)
 

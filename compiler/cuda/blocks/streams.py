@@ -125,10 +125,19 @@ def factors(value: Value, uses: dict[Value, list[Op]]) -> list[int] | None:
 
 
 def is_staged(value: Value) -> bool:
-    """Whether a tile is one that others bring, or that was copied ahead, turned or not."""
+    """Whether a tile is one that others bring, turned or not."""
+    return _origin(value) == "stage"
+
+
+def is_copied(value: Value) -> bool:
+    """Whether a tile is one that was copied ahead, turned or not."""
+    return _origin(value) == "staged"
+
+
+def _origin(value: Value) -> str:
     while value.op is not None and value.op.name == "trans":
         (value,) = value.op.operands
-    return value.op is not None and value.op.name in ("stage", "staged")
+    return value.op.name if value.op is not None else ""
 
 
 def suits(op: Op) -> bool:
@@ -156,9 +165,14 @@ def _is_along(value: Value, dim: int) -> bool:
         (value,) = value.op.operands
         dim = 1 - dim
     op = value.op
-    if op is None or op.name not in ("load_view", "stage"):
-        return False
-    return op.name == "stage" or constant(op.operands[2 + dim]) == 1
+    match op.name if op is not None else "":
+        case "stage":
+            return True
+        case "staged":
+            return op.attrs["inner"] == dim
+        case "load_view":
+            return constant(op.operands[2 + dim]) == 1
+    return False
 
 
 class _Named(Rewriter):

@@ -23,7 +23,7 @@ from . import layout
 from .axes import extents_of
 from .layout import Bit, Layout
 from .panel import DEPTH, PIECE, Panel
-from .streams import is_staged, suits
+from .streams import is_copied, is_staged, suits
 
 if TYPE_CHECKING:
     from .codegen import Codegen
@@ -310,6 +310,8 @@ class Products:
     def _staged_factor(self, value: Value, depth: int) -> Factor | None:
         """An operand in a stage; `depth` is the dim along which products are summed."""
         source, turned = _source(value)
+        if is_copied(source):
+            return self.code.ahead.factor(source, depth ^ turned)
         stage = self.stages.get(source)
         if stage is None:
             return None

@@ -178,6 +178,7 @@ CASES = {
     "f8, both across": lambda: matmul(dtype="f8e4m3", a_turned=True, block=(64, 64, 64), pad=16),
     "i8": lambda: matmul(dtype="i8", b_turned=True, block=(64, 128, 128)),
     "u8, across": lambda: matmul(dtype="u8", block=(64, 32, 64)),
+    "gathered": lambda: gathered(block=(64, 64, 32)),
     "tf32": lambda: matmul(dtype="f32", b_turned=True, block=(64, 64, 32), precision="tf32"),
     "tf32, odd": lambda: matmul(65, 67, 33, pad=1, dtype="f32", b_turned=True, aligned=False, precision="tf32"),
     "tf32, b across": lambda: matmul(dtype="f32", block=(64, 64, 32), precision="tf32"),
