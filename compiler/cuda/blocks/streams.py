@@ -165,14 +165,15 @@ def _is_along(value: Value, dim: int) -> bool:
         (value,) = value.op.operands
         dim = 1 - dim
     op = value.op
-    match op.name if op is not None else "":
+    if op is None:
+        return False
+    match op.name:
         case "stage":
             return True
         case "staged":
             return op.attrs["inner"] == dim
-        case "load_view":
-            return constant(op.operands[2 + dim]) == 1
-    return False
+        case name:
+            return name == "load_view" and constant(op.operands[2 + dim]) == 1
 
 
 class _Named(Rewriter):
