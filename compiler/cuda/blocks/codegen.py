@@ -78,6 +78,8 @@ class Codegen:
     FEW = 1024
     #: Bytes of shared memory for exchanges without a barrier between.
     EXCHANGES = 16 << 10
+    #: Bytes of an exchange that takes place where slots of loops were, if there is room.
+    LARGE = 2 << 10
     #: Whether there may be more shared memory that is kept.
     growing = True
 
@@ -505,6 +507,12 @@ class Codegen:
     def exchange(self, nbytes: int) -> V:
         """Shared memory for one exchange between threads; what was there has been read by all."""
         nbytes = -(-nbytes // 16) * 16
+        free = nbytes >= self.LARGE and self.lent + nbytes <= self.most_lent
+        if self.growing and self.most_lent and (free or nbytes > self.EXCHANGES):
+            self.barrier()
+            before, start = self.lent, self.lend(nbytes)
+            self.lent = before
+            return start
         rounds = None if self.aside else self.rounds
         if rounds is not None:
             rounds.count += 1

@@ -425,16 +425,8 @@ def _operands(code: Codegen, op: Op, kinds: tuple[str, str]) -> tuple[list[Fragm
             key = "operand", value, area.dtype, area.inner
             found = code.memo(key, level, lambda area=area: area.keep(code)), area.inner
         stored[k] = found
-    nbytes = sum(area.nbytes for _, area, _ in waiting)
-    exchanged = bool(waiting) and (nbytes <= code.EXCHANGES or not code.growing)
     if waiting:
-        lent = code.lent
-        if exchanged:
-            base = code.exchange(nbytes)
-        else:
-            code.barrier()
-            base = code.lend(nbytes)
-        code.lent = lent
+        base = code.exchange(sum(area.nbytes for _, area, _ in waiting))
         for k, area, tile in waiting:
             stored[k] = Stored(code, base, area.bits), area.inner
             stored[k][0].put(tile, area.given, area.dtype, area.inner)
@@ -444,7 +436,7 @@ def _operands(code: Codegen, op: Op, kinds: tuple[str, str]) -> tuple[list[Fragm
     for k, (where, inner) in sorted(stored.items()):
         given = fragment(extents_of(op.operands[k]), home, k == 1, kinds[k], paired)
         made.append(Fetched(where, given, kinds[k], k == 1, inner))
-    return made, exchanged
+    return made, bool(waiting)
 
 
 def _held(code: Codegen, value: Value, home: Layout, dtype: str) -> Held | None:
