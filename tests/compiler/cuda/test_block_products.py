@@ -63,3 +63,8 @@ def test_copies_ahead() -> None:
     text = cuda.text(products.matmul(block=(32, 32, 32)).kernel, target)
     assert "cp.async.wait.group(i32 1)" in text and "ldmatrix" in text
     assert "cp.async" not in cuda.text(products.matmul(stages=1).kernel, target)
+    # On Hopper by warps of their own, if these can bring all.
+    hopper = cuda.make_target((9, 0))
+    for kernel, bulk in ((products.matmul().kernel, True), (products.gathered(block=(64, 64, 32)).kernel, False)):
+        text = cuda.text(kernel, hopper)
+        assert "wgmma" in text and ("cp.async.bulk" in text) == bulk
