@@ -5,6 +5,7 @@ from __future__ import annotations
 from .. import ir
 from . import gemm, object
 from .codegen import Codegen
+from .moved import moved
 from .squeeze import squeeze
 from .target import SYMBOL, Target, host_target, make_target
 
@@ -16,7 +17,7 @@ def text(kernel: ir.Kernel, target: Target) -> str:
     if kernel.attrs.get("schedule") == "gemm" and any(op.name in ("dot", "reduce") for op in kernel.body.ops):
         return gemm.generate(kernel, target)
     if kernel.attrs.get("schedule") == "blocks":
-        kernel = squeeze(kernel)
+        kernel = squeeze(moved(kernel))
     return Codegen(kernel, target).module()
 
 

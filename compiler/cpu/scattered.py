@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import dtypes
-from ..ir import Op
+from ..ir import Op, Value
 from ..llvm.convert import Register, convert
 from ..llvm.text import V
 from . import atomics, whole
@@ -15,6 +15,10 @@ from .strips import Item, pointer
 
 if TYPE_CHECKING:
     from .nest import NestCode
+
+
+#: Ops through which integers may grow steadily.
+_STEADY = frozenset(("cast", "fmod", "remainder", "minimum", "maximum", "where", "add", "subtract", "multiply"))
 
 
 def effect(nest: NestCode, op: Op) -> None:
@@ -97,6 +101,59 @@ def _load_run(nest: NestCode, dtype: str, start: V, index: Item, active: V | Non
     return join([t.phi(x.ty, (x, from_a), (y, from_b)) for x, y in zip(parts(a), parts(b), strict=True)])
 
 
+def _rate(value: Value, axis: int, known: dict[tuple[Value, int], int | None]) -> int | None:
+    """By how much integers mostly grow along an extent, though some may be wrapped around an end, or replaced."""
+    if not value.type.extents:
+        return 0
+    if (value, axis) not in known:
+        known[value, axis] = _found_rate(value, axis, known)
+    return known[value, axis]
+
+
+def _found_rate(value: Value, axis: int, known: dict[tuple[Value, int], int | None]) -> int | None:
+    op = value.op
+    if op is None:
+        return None
+    if op.name in ("broadcast", "trans"):
+        perm = op.attrs.get("perm")
+        dims = op.attrs["dims"] if perm is None else [perm.index(k) for k in range(len(perm))]
+        return _rate(op.operands[0], list(dims).index(axis), known) if axis in dims else 0
+    rates = [_rate(v, axis, known) for v in op.operands] if op.name in _STEADY else []
+    match op.name, rates:
+        case "iota", _:
+            return 1
+        case "cast" | "fmod" | "remainder" | "minimum" | "maximum", [rate, *_]:
+            return rate
+        case "where", [_, rate, _]:
+            return rate
+        case "add", [int(a), int(b)]:
+            return a + b
+        case "subtract", [int(a), int(b)]:
+            return a - b
+        case "multiply", [0, 0]:
+            return 0
+    return None
+
+
+def _load_neighbours(nest: NestCode, dtype: str, start: V, index: V, active: V | None) -> Register:
+    """Elements that are mostly neighbours."""
+    t, n = nest.t, nest.lanes
+    first = t.extract(index, 0)
+    side_by_side = t.cmp("eq", index, t.bin("add", t.splat(first, n), lane_numbers(n, first.ty)))
+    if active is not None:
+        side_by_side = t.bin("and", side_by_side, active)
+    run, apart, done = t.new_label("run"), t.new_label("apart"), t.new_label("loaded")
+    t.br_if(t.intrinsic("vector.reduce.and", side_by_side, ty="i1"), run, apart)
+    t.label(run)
+    a, from_a = nest.memory.load(dtype, address(t, start, first, dtype), n), t.block
+    t.br(done)
+    t.label(apart)
+    b, from_b = nest.memory.gather(dtype, address(t, start, index, dtype), active), t.block
+    t.br(done)
+    t.label(done)
+    return join([t.phi(x.ty, (x, from_a), (y, from_b)) for x, y in zip(parts(a), parts(b), strict=True)])
+
+
 def gather(nest: NestCode, item: Item, args: list[Register], n: int) -> Register:
     op = item.value.op
     assert op is not None
@@ -113,10 +170,13 @@ def gather(nest: NestCode, item: Item, args: list[Register], n: int) -> Register
         found = _load_run(nest, dtype, start, item.args[0], active)
         other = op.attrs.get("other", 0)
         return select(t, mask, found, nest.code.constant(other, dtype, n)) if mask is not None and other else found
-    pointers = address(t, start, index, dtype)
-    if n:
-        found = nest.memory.gather(dtype, pointers, active)
+    at = item.args[0]
+    if n and nest.lane in at.where and _rate(at.value, at.where.index(nest.lane), {}) == 1:
+        found = _load_neighbours(nest, dtype, start, index, active)
+    elif n:
+        found = nest.memory.gather(dtype, address(t, start, index, dtype), active)
     else:
+        pointers = address(t, start, index, dtype)
         if active is not None:
             pointers = t.select(active, pointers, nest.memory.nothing())
         found = nest.memory.load(dtype, pointers, 0)

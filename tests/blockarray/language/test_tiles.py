@@ -75,3 +75,23 @@ def test_products(dtype):
             run_compiled(product, grid, a=a, b=b, c=c, **arguments, BM=bm, BN=bn, BK=bk)
             expected = a.astype("f8") @ b.astype("f8")
         np.testing.assert_allclose(c, expected, 1e-3, 1e-3)
+
+
+def wrapped(x, out, n, trips, BLOCK: tl.constexpr, MASKED: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    row = x + (tl.program_id(0) * BLOCK + at) % n
+    total = tl.zeros((BLOCK,), tl.float32)
+    for i in range(trips):
+        total += tl.load(row, mask=at < BLOCK - 5 - i) if MASKED else tl.load(row)
+        row += n
+        row += 2
+    tl.store(out + tl.program_id(0) * BLOCK + at, total - tl.load(row))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_places_that_are_wrapped_around_an_end(masked):
+    x = np.random.default_rng(0).integers(-9, 9, 600).astype("f4")
+    for n in (1, 7, 64, 100):
+        for trips in (0, 3):
+            arguments = {"x": x, "out": np.zeros(192, "f4"), "n": np.int32(n), "trips": np.int32(trips)}
+            run_compiled(wrapped, (3,), **arguments, BLOCK=64, MASKED=masked)
