@@ -60,7 +60,8 @@ def product(a, b, c, M, N, K, a_row, a_k, b_k, b_column, BM: tl.constexpr, BN: t
 def test_products(dtype):
     """Operands in place, in panels and turned, with infinities beside the sums that they are in."""
     M, N, K = 50, 70, 75
-    for bm, bn, bk, turned in ((16, 32, 16, False), (64, 64, 64, False), (4, 4, 16, False), (32, 16, 32, True)):
+    blocks = ((64, 64, 64, False), (32, 16, 32, True), (16, 32, 16, False), (4, 4, 16, False))
+    for bm, bn, bk, turned in blocks if dtype == "f4" else blocks[:2]:
         rng = np.random.default_rng(0)
         a, b = (rng.standard_normal(s).astype(dtype) for s in ((M, K), (K, N)))
         a[3, 4], b[74, 69] = np.inf, np.nan
@@ -91,7 +92,6 @@ def wrapped(x, out, n, trips, BLOCK: tl.constexpr, MASKED: tl.constexpr):
 @pytest.mark.parametrize("masked", [False, True])
 def test_places_that_are_wrapped_around_an_end(masked):
     x = np.random.default_rng(0).integers(-9, 9, 600).astype("f4")
-    for n in (1, 7, 64, 100):
-        for trips in (0, 3):
-            arguments = {"x": x, "out": np.zeros(192, "f4"), "n": np.int32(n), "trips": np.int32(trips)}
-            run_compiled(wrapped, (3,), **arguments, BLOCK=64, MASKED=masked)
+    for n, trips in ((1, 3), (64, 0), (100, 3)):
+        arguments = {"x": x, "out": np.zeros(192, "f4"), "n": np.int32(n), "trips": np.int32(trips)}
+        run_compiled(wrapped, (3,), **arguments, BLOCK=64, MASKED=masked)
