@@ -9,7 +9,7 @@ pointers.  A pointer plus a block of integers is a block of addresses, which `tl
 """
 
 import numpy as np
-from tutorial import main, normal, of_peer, on_gpu, peers, rate
+from tutorial import by, compilers, main, normal, of_peer, on_gpu, peers, rate
 
 import blockarray as ba
 import blockarray.language as tl
@@ -31,8 +31,8 @@ def add_kernel(x, y, out, n, BLOCK: tl.constexpr):
 # library's own; they say where the kernel runs.  Results of the library's arrays are seen by all their views.
 
 
-def add(x, y, block=1024):
-    out = ba.empty_like(x)
+def add(x, y, out=None, block=1024):
+    out = ba.empty_like(x) if out is None else out
     add_kernel[(ba.cdiv(x.size, block),)](x, y, out, x.size, BLOCK=block)
     return out
 
@@ -52,6 +52,9 @@ def check():
 # `do_bench` (here inside of `rate`) times a function; `perf_report` calls one for many sizes and for several
 # providers, and prints a table, or plots.  An addition only moves memory: 12 bytes an element.
 #
+# Here and in the other tutorials, "Triton" is the same kernel compiled by Triton, on a GPU where that is installed, and
+# "torch" and "numpy" are those libraries' own operations.
+#
 # An array expression, `x + y`, becomes a kernel as good as this one by itself.  The language is for what comes next.
 
 
@@ -61,8 +64,8 @@ def report():
             x_names=["n"],
             x_vals=[2**k for k in (range(16, 28, 2) if on_gpu() else range(14, 23, 2))],
             line_arg="provider",
-            line_vals=["kernel", "expression", *peers()],
-            line_names=["kernel", "x + y", *peers()],
+            line_vals=[*compilers(), "expression", *peers()],
+            line_names=[*compilers(), "x + y", *peers()],
             plot_name="vector-add",
             ylabel="GB/s",
             x_log=True,
@@ -71,11 +74,9 @@ def report():
     )
     def measure(n, provider):
         x, y = normal(n), normal(n, seed=1)
-        if provider == "kernel":
-            out = ba.empty_like(x)
-            block = 1024 if on_gpu() else 4096
-            grid = (ba.cdiv(n, block),)
-            return rate(lambda: add_kernel[grid](x, y, out, n, BLOCK=block), 12 * n)
+        if provider in compilers():
+            run, out, block = by(provider, add), ba.empty_like(x), 1024 if on_gpu() else 4096
+            return rate(lambda: run(x, y, out, block), 12 * n)
         if provider != "expression":
             x, y = of_peer(provider, x, y)
         return rate(lambda: x + y, 12 * n)

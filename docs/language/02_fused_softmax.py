@@ -9,7 +9,7 @@ minus infinity, whose exponential is 0.
 """
 
 import numpy as np
-from tutorial import close, main, normal, of_peer, on_gpu, peers, rate
+from tutorial import by, close, compilers, composing, main, normal, of_peer, on_gpu, rate
 
 import blockarray as ba
 import blockarray.language as tl
@@ -61,7 +61,7 @@ def check():
 
 
 def report():
-    lines = ["kernel", "blockarray", *[f"{peer} composed" for peer in peers()], *[p for p in peers() if p == "torch"]]
+    lines = [*compilers(), "blockarray", *composing(fused=True)]
 
     @perf_report(
         Benchmark(
@@ -78,9 +78,9 @@ def report():
     )
     def measure(rows, n, provider):
         x, amount = normal(rows, n), 8 * rows * n
-        if provider == "kernel":
-            out = ba.empty_like(x)
-            return rate(lambda: softmax(x, out), amount)
+        if provider in compilers():
+            run, out = by(provider, softmax), ba.empty_like(x)
+            return rate(lambda: run(x, out), amount)
         if provider == "blockarray":
             return rate(lambda: composed(ba, x), amount)
         (x,) = of_peer(provider.split()[0], x)

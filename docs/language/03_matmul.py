@@ -11,7 +11,7 @@ nothing.
 """
 
 import numpy as np
-from tutorial import close, main, normal, of_peer, on_gpu, peers, rate
+from tutorial import by, close, compilers, main, normal, of_peer, on_gpu, peers, rate
 
 import blockarray as ba
 import blockarray.language as tl
@@ -95,8 +95,8 @@ def report():
             x_names=["n"],
             x_vals=[512, 1024, 2048, 4096, 8192] if on_gpu() else [128, 256, 512],
             line_arg="provider",
-            line_vals=["kernel", "blockarray", *peers()],
-            line_names=["kernel", "a @ b", *peers()],
+            line_vals=[*compilers(), "blockarray", *peers()],
+            line_names=[*compilers(), "a @ b", *peers()],
             plot_name="matmul",
             ylabel=unit,
             x_log=True,
@@ -106,9 +106,9 @@ def report():
     def measure(n, provider):
         dtype = "float16" if on_gpu() else "float32"
         a, b, amount = normal(n, n, dtype=dtype), normal(n, n, seed=1, dtype=dtype), 2 * n**3
-        if provider == "kernel":
-            c = ba.empty((n, n), dtype=dtype)
-            found = rate(lambda: matmul(a, b, c, tuned), amount)
+        if provider in compilers():
+            run, kernel, c = by(provider, matmul), by(provider, tuned), ba.empty((n, n), dtype=dtype)
+            found = rate(lambda: run(a, b, c, kernel), amount)
         else:
             if provider != "blockarray":
                 a, b = of_peer(provider, a, b)

@@ -7,7 +7,7 @@ them, in any order and on any number of programs, and only the seed is kept.
 """
 
 import numpy as np
-from tutorial import main, normal, of_peer, on_gpu, peers, rate
+from tutorial import by, compilers, main, normal, of_peer, on_gpu, peers, rate
 
 import blockarray as ba
 import blockarray.language as tl
@@ -57,8 +57,8 @@ def report():
             x_names=["n"],
             x_vals=[2**k for k in (range(18, 28, 3) if on_gpu() else range(14, 21, 3))],
             line_arg="provider",
-            line_vals=["kernel", *peers()],
-            line_names=["kernel", *peers()],
+            line_vals=[*compilers(), *peers()],
+            line_names=[*compilers(), *peers()],
             plot_name="dropout",
             ylabel="GB/s",
             x_log=True,
@@ -67,9 +67,9 @@ def report():
     )
     def measure(n, p, provider):
         x = normal(n)
-        if provider == "kernel":
-            out = ba.empty_like(x)
-            return rate(lambda: dropout(x, p, 123, out), 8 * n)
+        if provider in compilers():
+            run, out = by(provider, dropout), ba.empty_like(x)
+            return rate(lambda: run(x, p, 123, out), 8 * n)
         (x,) = of_peer(provider, x)
         if provider == "numpy":
             rng = np.random.default_rng(123)

@@ -10,11 +10,11 @@ The gradient has two parts of different shape.  That of `x` is by rows:
 
 Those of `w` and `b` are sums over all rows, which many programs share.  Instead of atomics or locks, each program
 takes every `programs`-th row, adds up its part in registers, and stores one row of partial sums.  A second, small
-step adds these; it always adds in the same order, so results repeat to the bit.
+kernel adds these; it always adds in the same order, so results repeat to the bit.
 """
 
 import numpy as np
-from tutorial import close, main, normal, of_peer, on_gpu, peers, processors, rate
+from tutorial import by, close, compilers, composing, main, normal, of_peer, on_gpu, peers, processors, rate
 
 import blockarray as ba
 import blockarray.language as tl
@@ -37,14 +37,14 @@ def forward_kernel(x, w, b, y, mean, rstd, n, eps, BLOCK: tl.constexpr):
 
 
 @ba.jit
-def backward_kernel(x, w, dy, mean, rstd, dx, dw, db, rows, n, BLOCK: tl.constexpr):
-    program = tl.program_id(0)
+def backward_kernel(x, w, dy, mean, rstd, dx, parts, rows, n, BLOCK: tl.constexpr):
+    program, programs = tl.program_id(0), tl.num_programs(0)
     at = tl.arange(0, BLOCK)
     inside = at < n
     weights = tl.load(w + at, mask=inside, other=0.0)
     of_weights = tl.zeros((BLOCK,), tl.float32)
     of_bias = tl.zeros((BLOCK,), tl.float32)
-    for row in range(program, rows, tl.num_programs(0)):
+    for row in range(program, rows, programs):
         here = tl.cast(row, tl.int64) * n + at
         scale = tl.load(rstd + row)
         xhat = tl.where(inside, (tl.load(x + here, mask=inside, other=0.0) - tl.load(mean + row)) * scale, 0.0)
@@ -54,8 +54,19 @@ def backward_kernel(x, w, dy, mean, rstd, dx, dw, db, rows, n, BLOCK: tl.constex
         tl.store(dx + here, result, mask=inside)
         of_weights += g * xhat
         of_bias += g
-    tl.store(dw + program * n + at, of_weights, mask=inside)
-    tl.store(db + program * n + at, of_bias, mask=inside)
+    tl.store(parts + program * n + at, of_weights, mask=inside)
+    tl.store(parts + (programs + program) * n + at, of_bias, mask=inside)
+
+
+@ba.jit
+def sum_kernel(parts, sums, rows, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    which = tl.program_id(1)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((ROWS, BLOCK), tl.float32)
+    for first in range(0, rows, ROWS):
+        row = first + tl.arange(0, ROWS)[:, None]
+        total += tl.load(parts + (which * rows + row) * n + at, mask=(row < rows) & (at < n), other=0.0)
+    tl.store(sums + which * n + at, tl.sum(total, axis=0), mask=at < n)
 
 
 def meta(n):
@@ -63,19 +74,29 @@ def meta(n):
     return {"BLOCK": block, "num_warps": min(max(block // 512, 1), 16)}
 
 
-def forward(x, w, b, eps=1e-5):
+def empty(*shape):
+    return ba.empty(shape, dtype="float32")
+
+
+def forward(x, w, b, out=None, eps=1e-5):
     rows, n = x.shape
-    y, mean, rstd = ba.empty_like(x), ba.empty(rows, dtype="float32"), ba.empty(rows, dtype="float32")
+    y, mean, rstd = out or (empty(rows, n), empty(rows), empty(rows))
     forward_kernel[(rows,)](x, w, b, y, mean, rstd, n, eps, **meta(n))
     return y, mean, rstd
 
 
-def backward(x, w, dy, mean, rstd):
+# The more columns, the more registers a program takes, and the fewer programs run at a time.  More of them than that
+# would only store more partial sums.
+
+
+def backward(x, w, dy, mean, rstd, out=None):
     rows, n = x.shape
-    programs = min(rows, 4 * processors())
-    dx, dw, db = ba.empty_like(x), ba.empty((programs, n), dtype="float32"), ba.empty((programs, n), dtype="float32")
-    backward_kernel[(programs,)](x, w, dy, mean, rstd, dx, dw, db, rows, n, **meta(n))
-    return dx, dw.sum(axis=0), db.sum(axis=0)
+    programs = min(rows, processors() * min(max(8192 // n, 1), 8))
+    dx, parts, sums = out or (empty(rows, n), empty(2, programs, n), empty(2, n))
+    backward_kernel[(programs,)](x, w, dy, mean, rstd, dx, parts, rows, n, **meta(n))
+    few = min(64, ba.next_power_of_2(programs))
+    sum_kernel[(ba.cdiv(n, 32), 2)](parts, sums, programs, n, ROWS=few, BLOCK=32)
+    return dx, parts, sums
 
 
 def reference(x, w, b, dy):
@@ -91,7 +112,8 @@ def check():
     for rows, n in ((1, 1), (7, 100), (100, 1151)):
         x, w, b, dy = normal(rows, n) + 3, normal(n, seed=1), normal(n, seed=2), normal(rows, n, seed=3)
         y, mean, rstd = forward(x, w, b)
-        found = y, *backward(x, w, dy, mean, rstd)
+        dx, _, (dw, db) = backward(x, w, dy, mean, rstd)
+        found = y, dx, dw, db
         for mine, right in zip(found, reference(*(np.asarray(v).astype("f8") for v in (x, w, b, dy)))):
             close(mine, right)
 
@@ -114,7 +136,7 @@ def arrays(n):
 
 
 def report_forward():
-    lines = ["kernel", "blockarray", *[f"{peer} composed" for peer in peers()], *[p for p in peers() if p == "torch"]]
+    lines = [*compilers(), "blockarray", *composing(fused=True)]
 
     @perf_report(
         Benchmark(
@@ -131,8 +153,9 @@ def report_forward():
     )
     def measure(n, provider):
         x, w, b, _ = arrays(n)
-        if provider == "kernel":
-            return rate(lambda: forward(x, w, b), 8 * x.size)
+        if provider in compilers():
+            run, out = by(provider, forward), forward(x, w, b)
+            return rate(lambda: run(x, w, b, out), 8 * x.size)
         if provider == "blockarray":
             return rate(lambda: composed(ba, x, w, b), 8 * x.size)
         amount = 8 * x.size
@@ -154,8 +177,8 @@ def report_backward():
             x_names=["n"],
             x_vals=[1024, 2048, 4096, 8192, 16384] if on_gpu() else [256, 1000, 4096],
             line_arg="provider",
-            line_vals=["kernel", *peers()],
-            line_names=["kernel", *peers()],
+            line_vals=[*compilers(), *peers()],
+            line_names=[*compilers(), *peers()],
             plot_name="layer-norm-backward",
             ylabel="GB/s",
             x_log=True,
@@ -165,9 +188,10 @@ def report_backward():
     def measure(n, provider):
         x, w, b, dy = arrays(n)
         amount = 12 * x.size
-        if provider == "kernel":
+        if provider in compilers():
             _, mean, rstd = forward(x, w, b)
-            return rate(lambda: backward(x, w, dy, mean, rstd), amount)
+            run, out = by(provider, backward), backward(x, w, dy, mean, rstd)
+            return rate(lambda: run(x, w, dy, mean, rstd, out), amount)
         if provider == "numpy":
             host = [np.asarray(v) for v in (x, w, b, dy)]
             return rate(lambda: reference(*host), amount)

@@ -16,7 +16,7 @@ each other, and what is called is inlined.
 """
 
 import numpy as np
-from tutorial import close, main, normal, of_peer, on_gpu, peers, rate
+from tutorial import by, close, compilers, composing, main, normal, of_peer, on_gpu, rate
 
 import blockarray as ba
 import blockarray.language as tl
@@ -85,7 +85,7 @@ def composed(xp, q, k, v, causal):
     s = q @ k.swapaxes(-1, -2) * d**-0.5
     if causal:
         mask = xp.tril(xp.ones_like(s[0, 0])) > 0
-        s = xp.where(mask, s, -1e30)
+        s = xp.where(mask, s, -xp.inf)
     e = xp.exp(s - xp.amax(s, -1)[..., None])
     return e / xp.sum(e, -1)[..., None] @ v
 
@@ -107,7 +107,7 @@ def check():
 
 def report():
     unit = "TFLOP/s" if on_gpu() else "GFLOP/s"
-    lines = ["kernel", *[f"{peer} composed" for peer in peers()], *[p for p in peers() if p == "torch"]]
+    lines = [*compilers(), *composing(fused=True)]
 
     @perf_report(
         [
@@ -129,10 +129,10 @@ def report():
         shape, dtype = ((4, 16, n, d), "float16") if on_gpu() else ((1, 2, n, d), "float32")
         amount = 4 * shape[0] * shape[1] * n * n * d // (2 if causal else 1)
         q, k, v = (normal(*shape, seed=seed, dtype=dtype) for seed in range(3))
-        if provider == "kernel":
-            out = ba.empty(shape, dtype=dtype)
+        if provider in compilers():
+            run, out = by(provider, attention), ba.empty(shape, dtype=dtype)
             options = {"num_warps": 8, "num_stages": 2} if on_gpu() else {"BM": 64, "BN": 64}
-            found = rate(lambda: attention(q, k, v, causal, out, **options), amount)
+            found = rate(lambda: run(q, k, v, causal, out, **options), amount)
         else:
             q, k, v = of_peer(provider.split()[0], q, k, v)
             if provider == "numpy composed":

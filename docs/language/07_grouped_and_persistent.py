@@ -12,7 +12,7 @@ memory: a table with a row for each product.  A pointer is loaded as an integer 
 """
 
 import numpy as np
-from tutorial import close, main, normal, of_peer, on_gpu, peers, processors, rate
+from tutorial import by, close, compilers, main, normal, of_peer, on_gpu, peers, processors, rate
 
 import blockarray as ba
 import blockarray.language as tl
@@ -120,8 +120,8 @@ def report_persistent():
             x_names=["k"],
             x_vals=[512, 2048, 4096, 8192] if on_gpu() else [128, 512],
             line_arg="provider",
-            line_vals=["kernel", "blockarray", *peers()],
-            line_names=["kernel", "a @ b", *peers()],
+            line_vals=[*compilers(), "blockarray", *peers()],
+            line_names=[*compilers(), "a @ b", *peers()],
             plot_name="persistent-matmul",
             ylabel=unit,
             x_log=True,
@@ -131,10 +131,10 @@ def report_persistent():
     def measure(n, k, provider):
         dtype = "float16" if on_gpu() else "float32"
         a, b, amount = normal(n, k, dtype=dtype), normal(k, n, seed=1, dtype=dtype), 2 * n * n * k
-        if provider == "kernel":
-            c = ba.empty((n, n), dtype=dtype)
+        if provider in compilers():
+            run, c = by(provider, persistent), ba.empty((n, n), dtype=dtype)
             options = {"BN": 256, "num_warps": 8, "num_stages": 4} if on_gpu() else {"BM": 64, "BN": 64}
-            found = rate(lambda: persistent(a, b, c, **options), amount)
+            found = rate(lambda: run(a, b, c, **options), amount)
         else:
             if provider != "blockarray":
                 a, b = of_peer(provider, a, b)
@@ -152,8 +152,8 @@ def report_grouped():
             x_names=["products"],
             x_vals=[4, 16, 64] if on_gpu() else [4, 16],
             line_arg="provider",
-            line_vals=["kernel", *peers()],
-            line_names=["one launch", *[f"{p}, one by one" for p in peers()]],
+            line_vals=[*compilers(), *peers()],
+            line_names=[*compilers(), *[f"{p}, one by one" for p in peers()]],
             plot_name="grouped-matmul",
             ylabel=unit,
             x_log=True,
@@ -166,9 +166,10 @@ def report_grouped():
         pairs = [(np.asarray(normal(m, n, dtype=dtype)), np.asarray(normal(n, n, dtype=dtype))) for m in sizes]
         amount = 2 * n * n * sum(sizes)
         arrays, table = prepare(pairs)
-        if provider == "kernel":
+        if provider in compilers():
+            run = by(provider, grouped)
             options = {"num_warps": 8, "num_stages": 4} if on_gpu() else {"BM": 64, "BN": 64}
-            found = rate(lambda: grouped(table, dtype, **options), amount)
+            found = rate(lambda: run(table, dtype, **options), amount)
         else:
             each = [of_peer(provider, a, b) for a, b, _ in arrays]
             found = rate(lambda: [a @ b for a, b in each], amount)

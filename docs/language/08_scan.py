@@ -12,7 +12,7 @@ A program takes a row, block by block, and hands the last state on to the next b
 """
 
 import numpy as np
-from tutorial import close, main, normal, of_peer, on_gpu, peers, rate
+from tutorial import by, close, compilers, composing, main, normal, of_peer, on_gpu, rate
 
 import blockarray as ba
 import blockarray.language as tl
@@ -73,7 +73,7 @@ def composed(xp, a, b):
 
 
 def report():
-    lines = ["kernel", *[f"{peer} composed" for peer in peers()]]
+    lines = [*compilers(), *composing()]
 
     @perf_report(
         Benchmark(
@@ -92,9 +92,9 @@ def report():
         a, b = 1 - 0.001 * abs(normal(rows, n)), normal(rows, n, seed=1)
         ba.evaluate(a, b)
         amount = 12 * rows * n
-        if provider == "kernel":
-            h = ba.empty_like(a)
-            return rate(lambda: recurrence(a, b, h), amount)
+        if provider in compilers():
+            run, h = by(provider, recurrence), ba.empty_like(a)
+            return rate(lambda: run(a, b, h), amount)
         a, b = of_peer(provider.split()[0], a, b)
         if provider == "numpy composed":
             return rate(lambda: composed(np, a, b), amount)

@@ -9,7 +9,7 @@ order, so the result is exact.  (The order of atomics is not fixed: sums of floa
 """
 
 import numpy as np
-from tutorial import main, of_peer, on_gpu, peers, processors, rate
+from tutorial import by, compilers, main, of_peer, on_gpu, peers, processors, rate
 
 import blockarray as ba
 import blockarray.language as tl
@@ -72,8 +72,8 @@ def report():
             x_names=["n"],
             x_vals=[2**k for k in (range(18, 29, 5) if on_gpu() else range(14, 21, 3))],
             line_arg="provider",
-            line_vals=["histogram", "direct", *peers()],
-            line_names=["counted in blocks", "atomics only", *[f"{p} bincount" for p in peers()]],
+            line_vals=[*compilers(), "direct", *peers()],
+            line_names=[*compilers(), "atomics only", *[f"{p} bincount" for p in peers()]],
             plot_name="histogram",
             ylabel="GB/s",
             x_log=True,
@@ -82,10 +82,10 @@ def report():
     )
     def measure(n, bins, provider):
         x = numbers(n, bins)
-        if provider in ("histogram", "direct"):
+        if provider in (*compilers(), "direct"):
             counts = ba.zeros(bins, dtype="int32")
-            fn = histogram if provider == "histogram" else direct
-            return rate(lambda: fn(x, bins, counts), n)
+            run = direct if provider == "direct" else by(provider, histogram)
+            return rate(lambda: run(x, bins, counts), n)
         (x,) = of_peer(provider, x)
         if provider == "numpy":
             return rate(lambda: np.bincount(x, minlength=bins), n)

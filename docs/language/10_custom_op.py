@@ -9,8 +9,10 @@ window of its own width.  An array expression would have to make a matrix of all
 element looks at its own stretch of the input, and a loop runs until the widest window of the block is done.
 """
 
+import importlib
+
 import numpy as np
-from tutorial import close, main, normal, on_gpu, rate
+from tutorial import close, composing, main, normal, of_peer, on_gpu, rate
 
 import blockarray as ba
 import blockarray.language as tl
@@ -52,28 +54,29 @@ def place(signal, width):
     return (2 * x - low - high) / (high - low + 1e-3)
 
 
-def in_numpy(signal, width):
-    n = len(signal)
-    x = np.tanh(signal) * 2
-    at = np.arange(n)
-    first, last = np.maximum(at - width, 0), np.minimum(at + width, n - 1)
-    low, high = x.copy(), x.copy()
+def composed(xp, signal, width, at):
+    """The same in operations of an array library, which gather once for each place in the window."""
+    x = xp.tanh(signal) * 2
+    first, last = (at - width).clip(0), (at + width).clip(None, len(x) - 1)
+    low = high = x
     for k in range(int((last - first).max()) + 1):
-        v = x[np.minimum(first + k, last)]
-        low, high = np.minimum(low, v), np.maximum(high, v)
-    return (2 * x - low - high) / (high - low + np.float32(1e-3))
+        v = x[xp.minimum(first + k, last)]
+        low, high = xp.minimum(low, v), xp.maximum(high, v)
+    return (2 * x - low - high) / (high - low + 1e-3)
 
 
 def data(n):
-    return normal(n), ba.asarray(np.arange(n, dtype=np.int32) % 7)
+    """A signal, widths of windows, and the places of the elements."""
+    at = np.arange(n, dtype=np.int32)
+    return normal(n), ba.asarray(at % 7), ba.asarray(at)
 
 
 def check():
     for n in (1, 600, 1000):
-        signal, width = data(n)
+        signal, width, at = data(n)
         y = place(signal, width)
         assert "custom operation envelope" in str(ba.explain(y))  # Recorded, and not yet run.
-        close(y, in_numpy(np.asarray(signal), np.asarray(width)), 1e-3)
+        close(y, composed(np, *(np.asarray(x) for x in (signal, width, at))), 1e-3)
 
 
 # `print(ba.explain(y))` lists the steps: a kernel for `x`, the operation, and one kernel for all that follows.
@@ -87,8 +90,8 @@ def report():
             x_names=["n"],
             x_vals=[2**k for k in (range(16, 25, 4) if on_gpu() else range(12, 19, 3))],
             line_arg="provider",
-            line_vals=["operation", "numpy"],
-            line_names=["custom_op", "numpy on the CPU"],
+            line_vals=["operation", *composing()],
+            line_names=["custom_op", *composing()],
             plot_name="envelope",
             ylabel="million elements/s",
             x_log=True,
@@ -96,11 +99,12 @@ def report():
         )
     )
     def measure(n, provider):
-        signal, width = data(n)
+        signal, width, at = data(n)
         if provider == "operation":
             return 1000 * rate(lambda: place(signal, width), n)
-        signal, width = np.asarray(signal), np.asarray(width)
-        return 1000 * rate(lambda: in_numpy(signal, width), n)
+        signal, width, at = of_peer(provider.split()[0], signal, width, at)
+        xp = np if provider == "numpy composed" else importlib.import_module("torch")
+        return 1000 * rate(lambda: composed(xp, signal, width, at), n)
 
     return measure
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
+import blockarray as ba
 import blockarray.language as tl
 from blockarray.runtime.cuda import driver
 from tests.runtime.cuda.fake import FakeDriver
@@ -49,6 +51,33 @@ def test_reports(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     sys.modules["tutorial"].main(lambda: None, lambda: report, argv=["--points", "1", "--save", str(tmp_path)])
     assert "kernel (GB/s)" in capsys.readouterr().out
     assert (tmp_path / "vector-add.csv").read_text().count("\n") == 2
+
+
+def test_kernels_of_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = ModuleType("triton")
+    peer.__dict__.update(jit=ba.jit, autotune=ba.autotune, Config=ba.Config, set_allocator=lambda fn: None)
+    torch = ModuleType("torch")
+    torch.__dict__.update(from_dlpack=np.from_dlpack)
+    for name, made in {"triton": peer, "triton.language": tl, "torch": torch}.items():
+        monkeypatch.setitem(sys.modules, name, made)
+    module = load("03_matmul")
+    tutorial = sys.modules["tutorial"]
+    a, c = tutorial.normal(32, 32), ba.zeros((32, 32), dtype="float32")
+    tuned = ba.autotune([ba.Config({"BM": 32, "BN": 32, "BK": 32, "GROUP": 1})], ["M"])(module.matmul_kernel)
+    tutorial.by("Triton", module.matmul)(a, a, c, tutorial.by("Triton", tuned))
+    tutorial.close(c, np.asarray(a) @ np.asarray(a))
+    tutorial.by("Triton", load("08_scan").recurrence)(a, a, c)
+    tutorial.close(c, load("08_scan").by_steps(np.asarray(a), np.asarray(a)))
+
+
+def test_results_of_another_device_are_kept() -> None:
+    make = load("make")
+    text = (FOLDER / "RESULTS.md").read_text(encoding="utf-8")
+    made = "## On a GPU: one\n\n**add** in GB/s\n\n| n | kernel |\n| ---: | ---: |\n| 8 | 1.5 |\n"
+    both = make.replaced(text, "cuda", made)
+    assert make.replaced(both, "cuda", made) == both
+    assert make.TABLE.search(both).groups() == ("add", "GB/s", "n | kernel", "| 8 | 1.5 |\n")
+    assert text[text.index("## On a CPU") :].strip() in both
 
 
 def test_the_product_has_25_lines_at_most() -> None:
