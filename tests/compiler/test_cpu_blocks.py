@@ -443,7 +443,7 @@ def test_print_is_the_interpreters(capfd):
 
 
 # -- whole programs ---------------------------------------------------------------------------------------------------
-@settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(programs())
 def test_random_programs(made):
     kernel, args = made

@@ -12,7 +12,7 @@ from blockarray.compiler.llvm import math
 from tests.compiler.accuracy import CASES, compare, label, operand_arrays, report, ulp_error
 from tests.compiler.llvm_ops import Module, convert_function, emit_function, function, hostile
 
-LANES = (0, 8, 16)
+LANES = (0, 16)
 
 
 @pytest.fixture(scope="module", params=LANES)

@@ -57,7 +57,7 @@ def test_layouts(data: st.DataObject, extents: tuple[int, ...]) -> None:
     assert (found == found[:, replicas]).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data(), SHAPES)
 def test_shapes_rename_bits(data: st.DataObject, extents: tuple[int, ...]) -> None:
     """An operand's element that a register gets is the one that NumPy says."""
