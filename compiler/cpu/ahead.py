@@ -1,6 +1,6 @@
-"""Fetching what the next trip of a loop reads while this one multiplies.
+"""Fetching what the next trip of a loop reads while this one computes.
 
-Tiles of a matrix are many short pieces of rows, which the hardware does not foresee.
+Tiles of a matrix are many short pieces of rows, which the hardware does not foresee, nor rows far apart.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .. import dtypes, ops
 from ..ir import Block, Op, Value
 from ..llvm.convert import Register, register_type
-from ..llvm.text import V
+from ..llvm.text import Text, V
 from .loops import Counted
 from .memory import address, i64
 from .strips import is_const, view
@@ -38,6 +38,8 @@ class Trip:
     #: What scalars of the body are now, and what they will be in the next trip; None: that is not known.
     now: dict[Value, Register | None] = field(default_factory=dict)
     then: dict[Value, Register | None] = field(default_factory=dict)
+    #: Loads whose next rows are asked for.
+    asked: set[Op] = field(default_factory=set)
 
     def value(self, code: Codegen, value: Value, later: bool) -> Register | None:
         """A scalar, now or in the next trip."""
@@ -124,9 +126,7 @@ class Fetches:
         row = t.bin("lshr", number, i64(tile.lines.bit_length() - 1))
         column = t.bin("mul", t.bin("and", number, i64(tile.lines - 1)), i64(LINE))
         place = t.gep(start, t.bin("add", t.bin("mul", row, tile.step), column), "i8")
-        # To read, into the L1 or the L2 cache, as data.
-        kind = [V(str(x), "i32") for x in (0, 3 if tile.direct else 2, 1)]
-        t.call("llvm.prefetch.p0", "void", [place, *kind])
+        _fetch(t, place, 3 if tile.direct else 2)
 
 
 def _loads(body: Block, dot: Op) -> Iterator[Op]:
@@ -164,3 +164,33 @@ def _tile(code: Codegen, trip: Trip, load: Op) -> _Tile | None:
     places = [address(t, base, x, dtype) for x in (now, then)]
     rows = int(extents[1 - along])
     return _Tile(places[0], places[1], t.bin("mul", stride, i64(size)), rows, lines, load.result in code.direct)
+
+
+def following_row(code: Codegen, load: Op) -> V | None:
+    """Where a row is loaded from in the next trip, if that is known and no nest asks for it yet."""
+    trip = code.trip
+    pointer, offset, strides, _ = view(load)
+    if trip is None or load not in trip.body.ops or load in trip.asked:
+        return None
+    if len(strides) != 1 or not is_const(strides[0], 1):
+        return None
+    base, now, then = (trip.value(code, v, later) for v, later in ((pointer, False), (offset, False), (offset, True)))
+    if not (isinstance(base, V) and isinstance(now, V) and isinstance(then, V)):
+        return None
+    trip.asked.add(load)
+    t = code.t
+    then = t.select(t.cmp("slt", trip.following, trip.end), then, now)
+    return address(t, base, then, pointer.type.dtype)
+
+
+def fetch_vector(code: Codegen, row: V, position: V, dtype: str, lanes: int) -> None:
+    """Ask for the lines of one vector of a row."""
+    t = code.t
+    start = address(t, row, position, dtype)
+    for offset in range(0, max(1, lanes) * dtypes.SIZE[dtype], LINE):
+        _fetch(t, t.gep(start, i64(offset), "i8"), 3)
+
+
+def _fetch(t: Text, place: V, locality: int) -> None:
+    """Ask for a line of data to read, in the L1 (3) or the L2 cache (2)."""
+    t.call("llvm.prefetch.p0", "void", [place, *[V(str(x), "i32") for x in (0, locality, 1)]])

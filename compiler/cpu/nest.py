@@ -16,7 +16,7 @@ from .. import dtypes, ops
 from ..ir import Op, Value
 from ..llvm.convert import Register, convert, memory_type, to_memory
 from ..llvm.text import V, lanes
-from . import scattered
+from . import ahead, scattered
 from .loops import Counted, When
 from .memory import address, i64, join, lane_numbers, parts, select, splat
 from .reduction import Reduction, Scan
@@ -117,6 +117,8 @@ class NestCode:
         #: Loads that go through a transposed block: what they load from, and the block's access.
         self.transposed: list[tuple[Access, Access]] = []
         self.tail: Tail | None = None
+        #: Where what is loaded will be loaded from in the next trip of the loop around.
+        self.following: dict[Item, V] = {}
 
     # -- the shape of the nest ----------------------------------------------------------------------------------------
     def _views(self) -> list[tuple[tuple[int, ...], tuple[Value, ...], int]]:
@@ -281,6 +283,9 @@ class NestCode:
             elif item.where and op is not None and op.name == "load_view":
                 access = self._view_access(op, item.where)
                 self.accesses[item] = self._through_block(access) if self._is_transposed(access) else access
+                there = ahead.following_row(self.code, op)
+                if there is not None:
+                    self.following[item] = there
             for arg in item.args:
                 arg.shared |= self.lane in item.axes and self.lane not in arg.axes
         for op in self.effects:
@@ -564,6 +569,8 @@ class NestCode:
             position = self.positions[item.where[0]]
             return t.bin("add", t.splat(position, n), lane_numbers(n)) if n else position
         if op.name == "load_view":
+            if item in self.following:
+                ahead.fetch_vector(self.code, self.following[item], self.positions[self.lane], op.result.type.dtype, n)
             return self.load(self.accesses[item], n, op.attrs.get("other", 0))
         if n and op.name == "cast" and item.value.type.dtype == "i32" and _is_iota(item.args[0]):
             # The positions need not be wide first.

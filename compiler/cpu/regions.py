@@ -71,10 +71,14 @@ def emit(code: Codegen, op: Op) -> None:
     """Emit an op with regions."""
     if op.name == "for":
         _for(code, op)
-    elif op.name == "while":
+        return
+    # What a branch computes of the next trip is not known behind it.
+    outer, code.trip = code.trip, None
+    if op.name == "while":
         _while(code, op)
     else:
         _if(code, op)
+    code.trip = outer
 
 
 def _bind(code: Codegen, value: Value, home: Variable | CarriedTile) -> None:
