@@ -157,9 +157,9 @@ class Strips:
         self.noalias = bool(kernel.attrs.get("noalias"))
         self.index = {op: k for k, op in enumerate(self.line)}
         self.stage: dict[Op, int] = {}
-        #: Cost to compute a value again, and the pointers that this reads.
+        #: Cost to compute a value again, and the loads that this repeats.
         self.cost: dict[Value, int] = {}
-        self.reads: dict[Value, frozenset[Value]] = {}
+        self.reads: dict[Value, frozenset[Op]] = {}
         self._assign_stages()
         self._measure()
         self.nests: dict[Key, Nest] = {}
@@ -269,7 +269,7 @@ class Strips:
             value = op.result
             row = ops.TABLE.get(op.name)
             cost = _COSTS.get(op.name, row.cost if row else 1)
-            reads = frozenset((pointer(op),)) if op.name in LOADS else frozenset()
+            reads = frozenset((op,)) if op.name in LOADS else frozenset()
             for v in op.operands:
                 if v.type.extents:
                     below = self.cost.get(v, 1)
@@ -298,13 +298,18 @@ class Strips:
             dear = any(
                 store.name in STORES
                 and self._key(store)[:2] <= at[:2]
-                and self._key(store) != at
-                and any(self._may_change(store, p) for p in reads)
+                and any(self._spoils(store, load, at) for load in reads)
                 for store in self.line
             )
         if dear:
             self._keep(value)
         return dear
+
+    def _spoils(self, store: Op, load: Op, at: Key) -> bool:
+        """Whether a load again in the nest `at` may find what a store before it, or one of the same nest, wrote."""
+        if self._key(store) != at:
+            return self._may_change(store, pointer(load))
+        return store.name not in FENCES and pointer(store) is pointer(load) and not _same_positions(load, store)
 
     def _collect(self) -> None:
         """Fill the nests' items, last nest first, since a later nest makes earlier ones keep values."""

@@ -86,6 +86,21 @@ def test_a_store_has_as_many_dims_as_its_pointers() -> None:
         flat[1,](x, RANK=1)
 
 
+@ba.jit
+def first_row_added(z, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    row = tl.load(z + at)
+    places = z + at[:, None] * BLOCK + at[None, :]
+    tl.store(places, tl.load(places) + row[None, :])
+
+
+def test_loads_come_before_later_stores() -> None:
+    z = np.arange(1024, dtype=np.float32).reshape(32, 32)
+    want = z + z[0]
+    first_row_added[1,](z, BLOCK=32)
+    np.testing.assert_array_equal(z, want)
+
+
 def assembled(x, y, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.inline_asm_elementwise("never", "=r,r", [at], tl.int32, True, 1)

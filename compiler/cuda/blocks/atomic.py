@@ -68,6 +68,10 @@ def _one(
         return _extremum(code, kind, values[0], ptr, mask, dtype, how, used)
     bits = 8 * dtypes.SIZE[dtype]
     what = _instruction(code, kind, dtype)
+    if what is None and kind in ("max", "min") and dtype in ("f16", "bf16") and code.target.sm >= 80:
+        word = t.cast("bitcast", parts(to_memory(t, values[0], dtype))[0], "i16")
+        found = _retried(code, f"{kind}.{dtype}", word, ptr, mask, how)
+        return from_memory(t, t.cast("bitcast", found, memory_type(dtype)), dtype)
     if what is None:
         raise NotImplementedError(f"kernel @{code.kernel.name}: no atomic {kind} of {dtype} on {code.target.arch}")
     words = [t.cast("bitcast", parts(to_memory(t, v, dtype))[0], f"i{bits}") for v in values]
@@ -106,6 +110,18 @@ def _emit(code: Codegen, what: str, words: list[V], ptr: V, mask: V, how: tuple[
     constraints = ",".join((f"=&{letter}", "l", *[letter] * len(words), "b", "~{memory}"))
     operands = ", ".join(map(str, (ptr, *words, mask)))
     return t.op(f'call {ty} asm sideeffect "{text}", "{constraints}"({operands})', ty)
+
+
+def _retried(code: Codegen, what: str, word: V, ptr: V, mask: V, how: tuple[str, str]) -> V:
+    """An operation of 16 bits that no instruction does: by compare and swap, until nobody came between."""
+    order, scope = how
+    text = (
+        "{ .reg .b16 seen, next; .reg .pred again; mov.b16 $0, 0; @!$3 bra DONE; "
+        f"ld.relaxed.{scope}.global.b16 $0, [$1]; "
+        f"AGAIN: {what} next, $0, $2; atom.{order}.{scope}.global.cas.b16 seen, [$1], $0, next; "
+        "setp.ne.s16 again, seen, $0; mov.b16 $0, seen; @again bra AGAIN; DONE: }"
+    )
+    return code.t.op(f'call i16 asm sideeffect "{text}", "=&h,l,h,b,~{{memory}}"({ptr}, {word}, {mask})', "i16")
 
 
 def _extremum(
