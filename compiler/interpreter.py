@@ -92,9 +92,12 @@ class _Program:
             size = int(values[dim.size])
             start = 0 if dim.block is None or dim.axis is None else program[dim.axis] * dim.block
             self.starts[name] = start
-            if dim.bucket is not None and size > dim.bucket:
+            extent = size - start if dim.block is None else min(dim.block, size - start)
+            if kernel.attrs.get("schedule") == "blocks":
+                extent = max(0, extent if dim.bucket is None else min(dim.bucket, extent))
+            elif dim.bucket is not None and size > dim.bucket:
                 raise ValueError(f"dim {name} has {size} positions, more than its bucket of {dim.bucket}")
-            self.extents[name] = size - start if dim.block is None else min(dim.block, size - start)
+            self.extents[name] = extent
 
     def block(self, block: Block) -> tuple[np.ndarray, ...]:
         """Run a block; the values that it yields."""

@@ -111,6 +111,8 @@ def _is_plain(value: Any) -> bool:
 class _Verifier:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
+        #: Whether it is written by hand: its grid is what the launch says.
+        self.written = kernel.attrs.get("schedule") == "blocks"
         self.visible: set[Value] = set(kernel.params)
         self.seen: set[Op] = set()
 
@@ -144,7 +146,8 @@ class _Verifier:
             _need(key.isidentifier() and _is_plain(value), f"attribute {key}={value!r} is not plain")
 
     def size(self, size: Value, what: str) -> None:
-        _need(size in self.visible and size.type == I64, f"the size of {what} is no i64 parameter")
+        known = size in self.visible and (size.type == I64 or (self.written and size.type == Type("i32")))
+        _need(known, f"the size of {what} is no i64 parameter")
 
     def dim(self, name: str, dim: Dim) -> None:
         _need(name.isidentifier(), f"dim name {name!r} is no identifier")
@@ -159,7 +162,7 @@ class _Verifier:
             _need(type(dim.axis) is int and 0 <= dim.axis < len(grid), f"dim {name} has no axis of the grid")
             assert dim.axis is not None
             same = grid[dim.axis] == GridAxis(dim.size, dim.block)
-            _need(same, f"dim {name} and grid axis {dim.axis} differ in size or block")
+            _need(same or (self.written and grid[dim.axis].block == 1), f"dim {name} and grid axis {dim.axis} differ in size or block")
 
     # -- blocks -------------------------------------------------------------------------------------------------------
     def block(self, block: Block, owner: Op | None) -> None:
@@ -409,8 +412,12 @@ class _Verifier:
         match op.name:
             case "reshape":
                 made = _given(op).extents
-                fixed = all(type(e) is int for e in (*extents, *made))
-                _need(fixed and math.prod(extents) == math.prod(made), "the numbers of elements differ")  # type: ignore[arg-type]
+                # Beside dims, which have any number of positions, extents of 1 come and go.
+                if any(type(e) is str for e in (*extents, *made)):
+                    same = [e for e in extents if e != 1] == [e for e in made if e != 1]
+                else:
+                    same = math.prod(map(int, extents)) == math.prod(map(int, made))
+                _need(same, "the numbers of elements differ")
                 return (Type(dtype, made),)
             case "trans":
                 perm: Any = attrs["perm"]

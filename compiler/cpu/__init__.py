@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from .. import ir
+from ..passes.cse import cse
+from ..passes.dce import dce
+from ..passes.named import named
 from . import gemm, object
 from .codegen import Codegen
 from .moved import moved
@@ -16,9 +19,12 @@ def text(kernel: ir.Kernel, target: Target) -> str:
     """The LLVM IR of a kernel."""
     if kernel.attrs.get("schedule") == "gemm" and any(op.name in ("dot", "reduce") for op in kernel.body.ops):
         return gemm.generate(kernel, target)
-    if kernel.attrs.get("schedule") == "blocks":
-        kernel = squeeze(moved(kernel))
-    return Codegen(kernel, target).module()
+    return Codegen(prepared(kernel), target).module()
+
+
+def prepared(kernel: ir.Kernel) -> ir.Kernel:
+    """What loop nests are made of: a kernel that was written by hand in the form that the array library's have."""
+    return squeeze(moved(dce(cse(named(kernel))))) if kernel.attrs.get("schedule") == "blocks" else kernel
 
 
 def assembly(kernel: ir.Kernel, target: Target) -> str:

@@ -48,6 +48,8 @@ class Codegen:
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.kernel = kernel
         self.target = target
+        #: Whether it is written by hand: its dims may be longer than their blocks, and its grid what the launch says.
+        self.written = kernel.attrs.get("schedule") == "blocks"
         self.math = host_math()
         self.t = Text()
         self.memory = Memory(self.t, target)
@@ -132,11 +134,12 @@ class Codegen:
         with self.hoisted():
             counts = [self._ceildiv(self.integer(axis.size), axis.block) for axis in kernel.grid]
             for name, dim in kernel.dims.items():
-                size = self.integer(dim.size)
+                size = self.size(dim.size)
                 whole = dim.block is None
-                self.limits[name] = size if whole else t.call("llvm.smin.i64", "i64", [i64(dim.block or 0), size])
+                most = dim.block if dim.bucket is None or not self.written else dim.bucket
+                self.limits[name] = size if most is None else self._clamped(size, most)
                 if whole:
-                    self.extents[name] = size
+                    self.extents[name] = self.limits[name]
         stages = self._merged()
         if stages is not None:
             self._run_merged(begin, end, stages)
@@ -157,8 +160,8 @@ class Codegen:
         self.programs = [t.load(c, "i64", 8) for c in counters] or [linear] * len(counts)
         for name, dim in kernel.dims.items():
             if dim.block is not None:
-                left = t.bin("sub", self.integer(dim.size), self.start(name))
-                self.extents[name] = t.call("llvm.smin.i64", "i64", [i64(dim.block), left])
+                left = t.bin("sub", self.size(dim.size), self.start(name))
+                self.extents[name] = self._clamped(left, dim.block)
         self.run_block(kernel.body)
         self._advance(counters, counts)
         t.br(latch)
@@ -203,6 +206,11 @@ class Codegen:
         t.label(done)
         t.line("ret void")
 
+    def _clamped(self, size: V, most: int) -> V:
+        """A number of positions that is at most `most`; a grid that the user chose may have programs without any."""
+        found = self.t.call("llvm.smin.i64", "i64", [i64(most), size])
+        return self.t.call("llvm.smax.i64", "i64", [i64(0), found]) if self.written else found
+
     def _ceildiv(self, size: V, block: int) -> V:
         t = self.t
         return size if block == 1 else t.bin("udiv", t.bin("add", size, i64(block - 1)), i64(block))
@@ -233,6 +241,10 @@ class Codegen:
         reg = self.scalar(value)
         assert isinstance(reg, V)
         return reg
+
+    def size(self, value: Value) -> V:
+        """The size of a dim as an i64."""
+        return self.t.cast("sext", self.integer(value), "i64")
 
     def scalar(self, value: Value) -> Register:
         found = self.scalars.get(value)

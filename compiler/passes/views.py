@@ -158,7 +158,7 @@ class _Views(Rewriter):
             case "cast" | "positive" | "hint":
                 return a
             case "broadcast" | "trans" | "reshape":
-                dims = _dims(name, x[0], made)
+                dims = moved(name, x[0], made)
                 return None if dims is None else Affine(a.base, spread(a.steps, dims, x[0], made), given)
             case "add" | "subtract":
                 steps = [self.sum(name, s, t) for s, t in zip(a.steps, b.steps, strict=True)]
@@ -204,7 +204,7 @@ class _Views(Rewriter):
 
     def mask(self, name: str, x: Sequence[Value], made: Value) -> Inside | None:
         if name in ("broadcast", "trans", "reshape"):
-            dims = _dims(name, x[0], made)
+            dims = moved(name, x[0], made)
             if dims is None:
                 return None
             if not x[0].type.extents:
@@ -470,7 +470,7 @@ def _filler(x: Value) -> int | float | bool | None:
     return x.op.attrs["value"]
 
 
-def _dims(name: str, x: Value, made: Value) -> tuple[int, ...] | None:
+def moved(name: str, x: Value, made: Value) -> tuple[int, ...] | None:
     """Which extent of the result each extent of a moved tile becomes; one of 1 that goes away becomes -1."""
     op = made.op
     assert op is not None
