@@ -161,8 +161,8 @@ class _Verifier:
             grid = self.kernel.grid
             _need(type(dim.axis) is int and 0 <= dim.axis < len(grid), f"dim {name} has no axis of the grid")
             assert dim.axis is not None
-            same = grid[dim.axis] == GridAxis(dim.size, dim.block)
-            _need(same or (self.written and grid[dim.axis].block == 1), f"dim {name} and grid axis {dim.axis} differ in size or block")
+            same = grid[dim.axis] == GridAxis(dim.size, dim.block) or (self.written and grid[dim.axis].block == 1)
+            _need(same, f"dim {name} and grid axis {dim.axis} differ in size or block")
 
     # -- blocks -------------------------------------------------------------------------------------------------------
     def block(self, block: Block, owner: Op | None) -> None:

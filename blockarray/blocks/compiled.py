@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import checks, debug, kernels
 from ..compiler import passes
+from ..compiler.canonical import canonical
 from ..compiler.ir import Kernel
 from ..compiler.printer import text
 from ..runtime import profiler, slots, threads
@@ -170,7 +171,8 @@ class Compiled:
     @cached_property
     def asm(self) -> Mapping[str, Any]:
         """The stages of compiling by name, made when they are asked for: "block" (the block IR), "optimized" (the same
-        after the passes), "llvm", and "ptx" and "cubin", or "asm"."""
+        after the passes), "llvm", and "ptx" and "cubin", or "asm".  Beside them "canonical": the block IR as kernels
+        are compared that say the same in different ways."""
         return _Stages(self)
 
     @cached_property
@@ -227,7 +229,7 @@ class _Stages(Mapping[str, Any]):
     def __init__(self, of: Compiled) -> None:
         self._of = of
         on_cpu = of.device is CPU
-        self._names = ("block", "optimized", "llvm", *(("asm",) if on_cpu else ("ptx", "cubin")))
+        self._names = ("block", "canonical", "optimized", "llvm", *(("asm",) if on_cpu else ("ptx", "cubin")))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -241,10 +243,12 @@ class _Stages(Mapping[str, Any]):
         of = self._of
         if name == "block":
             return of.key
+        if name == "canonical":
+            return text(canonical(of.kernel))
         kernel = passes.run(of.kernel)
-        if name == "optimized":
-            return text(kernel)
         compiler, target, _ = kernels.backend_of(of.device)
+        if name == "optimized":
+            return text(compiler.prepared(kernel) if of.device is CPU else kernel)
         if name == "cubin":
             return of.code.function.code
         make = {"llvm": "text", "ptx": "ptx", "asm": "assembly"}[name]

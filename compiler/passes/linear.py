@@ -32,7 +32,7 @@ class Linear(NamedTuple):
         return Linear(frozenset([(atom, f * number) for atom, f in self.terms]), self.constant * number)
 
     def emit(self, make: Callable[..., Value]) -> Value:
-        """The sum, written out by `make(name, operands, type, **attrs)`: what is added first, then what is taken off."""
+        """The sum, written out by `make(name, operands, type, **attrs)`: first what is added."""
         total: Value | None = None if not self.constant else make("const", (), I64, value=self.constant)
         for atom, factor in sorted(self.terms, key=lambda t: (t[1] < 0, _order(t[0]))):
             x = make("program_id", (), I64, axis=atom) if isinstance(atom, int) else atom

@@ -222,8 +222,8 @@ class _Analysis:
 
     def _name(self, extent: _Extent) -> None:
         """Make an extent a dim, if that changes nothing."""
-        limit = extent.limit()
-        if extent.size < self.least or extent.fixed or limit is None or len({v for v, _ in extent.axes}) < len(extent.axes):
+        limit, twice = extent.limit(), len({v for v, _ in extent.axes}) < len(extent.axes)
+        if extent.size < self.least or extent.fixed or twice or limit is None:
             return
         made = self.scalars.dim(limit, extent.size)
         if made is None or not all(self._is_neutral(op, k, limit) for op, k in extent.reduced):

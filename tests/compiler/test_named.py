@@ -181,7 +181,7 @@ class Rows:
         self.b = b = Builder("k")
         b.attrs["schedule"] = "blocks"
         self.x, self.y = (b.param(name, Type("f32", pointer=True)) for name in "xy")
-        self.n, self.m, self.rows = (b.param(name, Type(t)) for name, t in (("n", "i64"), ("m", "i32"), ("rows", "i64")))
+        self.n, self.m, self.rows = b.param("n", I64), b.param("m", Type("i32")), b.param("rows", I64)
         for k in (2, 1, 0):
             b.grid_axis(b.param(f"grid_{k}", I64))
         self.height = draw(st.sampled_from([None, None, 1, 2]))
@@ -266,10 +266,9 @@ def kernels(draw: Any) -> Kernel:
 
 
 SIZES = st.one_of(st.sampled_from([0, 1, BLOCK - 1, BLOCK, BLOCK + 9]), st.integers(-3, 100))
-found = [0, 0]
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(kernel=kernels(), n=SIZES, m=SIZES, rows=st.integers(0, 4), special=st.booleans(), ran=st.integers(0, 9))
 def test_random_kernels_keep_what_they_store(kernel, n, m, rows, special, ran):
     verify(kernel)
@@ -290,4 +289,3 @@ def test_random_kernels_keep_what_they_store(kernel, n, m, rows, special, ran):
         stored.append(y)
     for y in stored[1:]:
         np.testing.assert_allclose(y, stored[0], rtol=2e-5)
-    found[after is not made] += 1

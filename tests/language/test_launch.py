@@ -450,7 +450,7 @@ def test_written_parameters():
 def test_stages():
     x, y = arrays()
     compiled = add.warmup(x, y, x, 100, BLOCK=BLOCK)
-    assert list(compiled.asm) == ["block", "optimized", "llvm", "asm"]
+    assert list(compiled.asm) == ["block", "canonical", "optimized", "llvm", "asm"]
     assert "define" in compiled.asm["llvm"] and compiled.asm["asm"]
     out = np.zeros(100, "f")
     compiled[7,](x, y, out, 100, BLOCK)
