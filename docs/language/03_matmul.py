@@ -52,7 +52,8 @@ def matmul_kernel(
 
 def configs():
     if not on_gpu():
-        return [ba.Config({"BM": n, "BN": n, "BK": k, "GROUP": 4}) for n, k in ((64, 128), (128, 128), (256, 256))]
+        shapes = ((64, 64, 128), (128, 128, 128), (256, 128, 128), (256, 256, 256))
+        return [ba.Config({"BM": m, "BN": n, "BK": k, "GROUP": 4}) for m, n, k in shapes]
     shapes = ((128, 256, 64, 8), (128, 128, 64, 8), (128, 64, 64, 4), (64, 64, 64, 4))
     return [
         ba.Config({"BM": m, "BN": n, "BK": k, "GROUP": 8}, num_warps=warps, num_stages=4) for m, n, k, warps in shapes
