@@ -135,7 +135,7 @@ class JITFunction:
     fn : function
         The Python function.  Its source is compiled; it is never called.
     noinline : bool
-        Whether kernels call it, instead of holding a copy of it.
+        Accepted for Triton's sake: kernels hold a copy of what they call either way.
     do_not_specialize : sequence of str or int
         Parameters, by name or number, for whose values no kernel of its own is compiled: 1, and multiples of 16.
     do_not_specialize_on_alignment : sequence of str or int

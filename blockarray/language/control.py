@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..compiler import ops
 from ..compiler.ir import Block, Op, Type, Value
-from . import program
+from . import leaving, program
 from .emit import Builder, bound, builder, constant, elementwise, knowing, least, spread
 from .errors import CompilationError
 from .merge import Missing, decayed, equal, leaves, mapped, parts, same_kind, spell, zipped
 from .source import Source, assigned, escapes
-from .types import int32, int64
+from .types import dtype, int32, int64
 from .values import Tensor, absolute, convert, integer_type, tensor, truth
 
 #: What statements say that end otherwise than by coming to the end.
@@ -35,6 +35,7 @@ class Control:
         source: Source
         function: FunctionType
         unrolled: int
+        rewritten: dict[ast.AST, Any]
         lessons: dict[ast.AST, tuple[set[str], set[int]]]
 
         def visit(self, node: ast.AST) -> Any: ...
@@ -87,9 +88,9 @@ class Control:
             case ast.If():
                 return self.if_(node, rest)
             case ast.For():
-                return self.for_(node)
+                return self.for_(node, rest)
             case ast.While():
-                self.while_(node)
+                return self.while_(node, rest)
             case ast.Pass():
                 pass
             case ast.Continue():
@@ -229,11 +230,13 @@ class Control:
             return program.range(*args)
         return self.visit(node)
 
-    def for_(self, node: ast.For) -> tuple[Any] | None:
+    def for_(self, node: ast.For, rest: Sequence[ast.stmt]) -> tuple[Any] | None:
         if node.orelse:
             raise CompilationError("kernels cannot have an else of a loop")
         over = self._iterated(node.iter)
         if isinstance(over, program.range):
+            if any(leaving.leaves(node)):
+                return self.left(node, rest, over)
             self.loop(node, over)
             return None
         for item in self.static_items(over):
@@ -247,7 +250,33 @@ class Control:
                 return (result,)
         return None
 
-    def loop(self, node: ast.For, over: program.range) -> None:
+    def left(
+        self, node: ast.For | ast.While, rest: Sequence[ast.stmt], over: program.range | None = None
+    ) -> tuple[Any] | None:
+        """A loop with `break` or `return`; the statements are made once, as loops learn by them."""
+        if isinstance(node, ast.For):
+            assert over is not None
+            type, bounds = self.bounds_of(node, over)
+            down = (constant(bounds[2]) or 1) < 0
+            if node not in self.rewritten:
+                self.rewritten[node] = leaving.as_while(node, down)
+            loop, names = self.rewritten[node]
+            self.env.update(zip(names, [Tensor(v, type) for v in bounds]))
+            self.env.pop(getattr(node.target, "id", ""), None)
+        else:
+            loop = node
+        returns = leaving.leaves(node)[1]
+        if loop not in self.rewritten:
+            self.rewritten[loop] = leaving.with_flags(loop, self.source), leaving.returning(loop)
+        made, after = self.rewritten[loop]
+        self.env |= {leaving.going(loop): tensor(True), leaving.RETURNED: tensor(False)}
+        self.while_(made, ())
+        if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
+            self.env[node.target.id] = Missing(f"it is the variable of the loop at line {self.source.line(node)}")
+        return self.if_(after, rest) if returns else None
+
+    def bounds_of(self, node: ast.For, over: program.range) -> tuple[dtype, list[Value]]:
+        """A loop's type, and its lower and upper bound and step."""
         bounds = [tensor(x) for x in (over.start, over.end, over.step)]
         for x in bounds:
             if x.numel != 1 or not x.dtype.is_int():
@@ -256,11 +285,16 @@ class Control:
         for x in bounds[1:]:
             type = integer_type(type, x.dtype)
         type = int32 if (type.int_bitwidth <= 32 and type.is_int_signed()) or type.int_bitwidth < 32 else int64
-        lower, upper, step = [convert(x, type).value for x in bounds]
-        if constant(step) == 0:
+        values = [convert(x, type).value for x in bounds]
+        if constant(values[2]) == 0:
             raise CompilationError("a range's step is 0")
         if not isinstance(node.target, ast.Name):
             raise CompilationError("a loop over a range has one variable")
+        return type, values
+
+    def loop(self, node: ast.For, over: program.range) -> None:
+        type, (lower, upper, step) = self.bounds_of(node, over)
+        assert isinstance(node.target, ast.Name)
         index = Value(Type(type.ir))
         b = builder()
         bound(index, least(upper if (constant(step) or 1) < 0 else lower))
@@ -282,14 +316,13 @@ class Control:
 
     def _loop_body(self, nodes: Sequence[ast.stmt]) -> None:
         result = self.statements(nodes)
-        if result is BREAK:
-            raise CompilationError("kernels cannot have break in a loop of the run: use while")
-        if result is not FELL and result is not CONTINUE:
-            raise CompilationError("kernels cannot return inside of a loop")
+        assert result is FELL or result is CONTINUE
 
-    def while_(self, node: ast.While) -> None:
+    def while_(self, node: ast.While, rest: Sequence[ast.stmt]) -> tuple[Any] | None:
         if node.orelse:
             raise CompilationError("kernels cannot have an else of a loop")
+        if any(leaving.leaves(node)):
+            return self.left(node, rest)
         b = builder()
         where = f"the loop at line {self.source.line(node)}"
         carried = _Carried(self, node, assigned([node.test, *node.body]), where)
@@ -316,7 +349,8 @@ class Control:
 
         block, inits = carried.attempt(lambda args: Block(tuple(args)), run)
         if never:
-            return carried.abandon()
+            carried.abandon()
+            return None
         second.ops = block.ops
         op = Op("while", tuple(inits), tuple([v.type for v in inits]), {}, (first, second), b.line)
         carried.finish(b.put(op))
@@ -326,7 +360,7 @@ class Control:
 def _flow(result: Any) -> Any:
     """How a way through a branch ended; to come to the end is to return nothing, or to go on with the loop."""
     if result is BREAK:
-        raise CompilationError("kernels cannot have break under a condition of the run: use while")
+        raise CompilationError("an unrolled loop cannot have break under a condition of the run: use range")
     return None if result is FELL or result is CONTINUE else result
 
 

@@ -103,6 +103,8 @@ class Visitor(Control):
         self.unrolled = 0
         #: What loops were found to carry.
         self.lessons: dict[ast.AST, tuple[set[str], set[int]]] = {}
+        #: Loops with `break` or `return`, as they are without.
+        self.rewritten: dict[ast.AST, Any] = {}
         self.depth = depth
 
     def run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -265,17 +265,6 @@ def with_matmul(n):
     n @ n
 
 
-def with_break(n):
-    for i in range(n):
-        if i > 3:
-            break
-
-
-def with_return(n):
-    for i in range(n):
-        return
-
-
 def with_else(n):
     for i in range(n):
         pass
@@ -317,8 +306,6 @@ def with_set(n):
         (with_function, "kernels cannot have a nested function"),
         (with_with, "kernels cannot have with"),
         (with_matmul, "kernels cannot have @ (use dot)"),
-        (with_break, "kernels cannot have break under a condition of the run: use while"),
-        (with_return, "kernels cannot return inside of a loop"),
         (with_else, "kernels cannot have an else of a loop"),
         (with_yield, "kernels cannot have yield"),
         (with_subscript, "elements of blocks and tuples cannot be assigned to; use tl.store or tl.where"),
