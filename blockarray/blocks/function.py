@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial, update_wrapper
 from types import SimpleNamespace
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -21,10 +21,12 @@ from ..compiler.printer import text
 from ..runtime.config import config
 from ..runtime.cuda import streams
 from ..runtime.device import CPU, CudaDevice, Device, default_device
-from . import interpreted, memory, sources
-from .arguments import HOST, Library, Reinterpreted, library, writable_address
+from . import interpreted, keys, memory, sources
+from .arguments import HOST, Reinterpreted
 from .compiled import Compiled
-from .descriptor import TensorDescriptor, describe, is_constant
+from .descriptor import TensorDescriptor, describe
+from .keys import CONSTANT, GENERAL, ONES, SPECIALIZED
+from .quick import Quick, quickly
 
 #: What is said at a launch beside the function's parameters, and what holds if nothing is said.
 OPTIONS: dict[str, Any] = {
@@ -32,14 +34,16 @@ OPTIONS: dict[str, Any] = {
     "launch_pdl": False, "launch_cooperative_grid": False, "sanitize_overflow": False,
 }  # fmt: skip
 
-#: What is made of an argument: a constant of the compiled kernel, or a parameter.  A kernel of its own is compiled for
-#: the number 1 (from ONES on), and for multiples of 16.
-CONSTANT, GENERAL, ONES, SPECIALIZED = range(4)
-#: In keys: integers by their types, 2 more if they are not negative and 1 if they are multiples of 16; the other kinds.
-_NONE, _ONE, _REAL, _BOOL, _I32, _I64, _U64 = 0, 1, 2, 3, 32, 64, 68
-#: By role: what integers are in keys.  They are looked up, since the same ones come again and again.
-_codes: tuple[dict[int, int], ...] = ({}, {}, {}, {})
-_MANY = 4096
+
+class Entry(NamedTuple):
+    """What the arguments of a key need."""
+
+    compiled: Compiled
+    #: The kernel's values of those of all arguments, unless they are the same.
+    pick: Callable[[list[Any]], Any] | None
+    #: Which arguments it may write to.
+    written: frozenset[int]
+    quick: Quick | None
 
 
 @dataclass(slots=True, eq=False)
@@ -54,11 +58,12 @@ class Form:
     order: tuple[int, ...] | None
     #: Names of the arguments that are no constants.
     taken: tuple[str, ...]
-    #: What `_walk` makes.
-    walk: Callable[[tuple[Any, ...], Seen | None], tuple[Any, list[Any], int] | None]
-    #: Compiled kernels by the keys of `walk`, with what gives the kernel's values of those of all arguments, and which
-    #: arguments it may write to.
-    found: dict[Any, tuple[Compiled, Callable[[list[Any]], Any] | None, frozenset[int]]] = field(default_factory=dict)
+    #: What `keys.walker` makes.
+    walk: Callable[[tuple[Any, ...], keys.Seen | None], tuple[Any, list[Any], int] | None]
+    #: By the keys of `walk`: for calls with arrays of others only, and with our own among them.
+    found: tuple[dict[Any, Entry], dict[Any, Entry]] = field(default_factory=lambda: ({}, {}))
+    #: That of the entry which was found last.
+    quick: Quick | None = None
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """A call's arguments in order."""
@@ -66,65 +71,6 @@ class Form:
             return args
         given = (*args, *kwargs.values(), *self.defaults)
         return given if self.order is None else tuple([given[k] for k in self.order])
-
-
-class Seen:
-    """What arguments are that need more care than numbers."""
-
-    __slots__ = ("arrays", "foreign")
-
-    def __init__(self) -> None:
-        #: Each with its place among the values.
-        self.arrays: list[tuple[int, Array]] = []
-        self.foreign: list[tuple[int, Library, Any]] = []
-
-
-#: What the functions of `_walk` see, and torch's function for a GPU's current stream: nothing is known of torch before
-#: one of its tensors was met.
-_space: dict[str, Any] = {"tensor": None, "torch_stream": None}
-
-
-def _walk(roles: Sequence[int]) -> Any:
-    """A function (given, seen) that walks through arguments: their key, a value of each, and a GPU's number.
-
-    It knows numbers, and arrays of torch (whose GPU it tells) and NumPy; and, with `seen`, while nobody flushes,
-    computed ones of ours.  It gives None if there is another.  All launches go through it: it is written out for the
-    roles.
-    """
-    taken = [k for k, role in enumerate(roles) if role != CONSTANT]
-    lines = [
-        "def walk(given, seen):",
-        f"    [{', '.join(f'x{k}' for k in range(len(roles)))}] = given",
-        "    index = -1",
-    ]
-    for k in taken:
-        facts = f"v{k} & 15" if roles[k] == SPECIALIZED else "0"
-        lines += [
-            f"    kind = type(x{k})",
-            "    if kind is tensor:",
-            f"        v{k} = x{k}.data_ptr()",
-            f"        index = x{k}.get_device()",
-            f"        k{k} = x{k}.dtype, index, {facts}",
-            f"    elif kind is int and (k{k} := codes{roles[k]}.get(x{k}) or learn(x{k}, {roles[k]})):",
-            f"        v{k} = x{k}",
-            "    elif kind is float:",
-            f"        v{k} = x{k}",
-            f"        k{k} = {_REAL}",
-            f"    elif kind is ndarray and (v{k} := writable_address(x{k})):",
-            f"        k{k} = x{k}.dtype, {HOST}, {facts}",
-            f"    elif kind is Array and seen is not None and (found := plain(x{k})) is not None:",
-            f"        dtype, where, v{k} = found",
-            f"        k{k} = dtype, where, {facts}",
-            f"        seen.arrays.append(({taken.index(k)}, x{k}))",
-            "    else:",
-            "        return None",
-        ]
-    # 1 == True == 1.0
-    key = "".join(f"k{k}, " if role != CONSTANT else f"x{k}, type(x{k}), " for k, role in enumerate(roles))
-    lines.append(f"    return ({key}), [{', '.join(f'v{k}' for k in taken)}], index")
-    made: dict[str, Any] = {}
-    exec("\n".join(lines), _space, made)
-    return made["walk"]
 
 
 class JITFunction:
@@ -252,7 +198,9 @@ class JITFunction:
 
     def _forget(self) -> None:
         for form in self._forms.values():
-            form.found.clear()
+            for known in form.found:
+                known.clear()
+            form.quick = None
         self._variants.clear()
         self._uses = ()
 
@@ -296,39 +244,43 @@ class JITFunction:
             if get(name) is not value:
                 self._review()
                 break
+        if type(grid) is not tuple:
+            grid = self._resolved(grid, form, given)
+        if form.quick is not None and (found := form.quick(given, grid)) is not None:
+            return found
         walked = form.walk(given, None)
         if walked is None:
             with flush.lock:
                 return self._launch_arrays(grid, form, given)
         key, values, index = walked
-        found, pick, _ = self._entry(key, form, given)
-        programs, values = self._programs(grid, form, given, values if pick is None else pick(values))
+        found, pick, _, _ = self._entry(key, form, given)
+        programs, values = self._programs(grid, values if pick is None else pick(values))
         if index < 0:
             found.run(values, programs)
         elif not found.checked:
-            found.run(values, programs, _space["torch_stream"](index))
+            found.run(values, programs, keys.space["torch_stream"](index))
         else:
-            self._run_in_order(found, values, programs, (_space["torch_stream"](index),), ())
+            self._run_in_order(found, values, programs, (keys.space["torch_stream"](index),), ())
         return found
 
     def _launch_arrays(self, grid: Any, form: Form, given: tuple[Any, ...]) -> Compiled:
         """Launch with arrays of this library among the arguments; nobody flushes meanwhile."""
-        seen = Seen()
+        seen = keys.Seen()
         walked = form.walk(given, seen)
         if walked is None:
             memory.settle(_arrays(given))
-            seen = Seen()
+            seen = keys.Seen()
             walked = form.walk(given, seen)
         if walked is None:
             return self._launch_any(grid, form, given)
         key, values, index = walked
-        found, pick, written = self._entry(key, form, given)
+        found, pick, written, _ = self._entry(key, form, given, ours=True)
         changed = self._claim(seen, values, written, form.taken)
-        programs, values = self._programs(grid, form, given, values if pick is None else pick(values))
+        programs, values = self._programs(grid, values if pick is None else pick(values))
         if found.device is CPU:
             found.run(values, programs)
         else:
-            foreign = (_space["torch_stream"](index),) if index >= 0 else ()
+            foreign = (keys.space["torch_stream"](index),) if index >= 0 else ()
             self._run_in_order(found, values, programs, foreign, seen.arrays, changed)
         return found
 
@@ -336,18 +288,18 @@ class JITFunction:
         """Launch with any arguments; nobody flushes meanwhile, and all arrays are computed."""
         key: list[Any] = []
         values: list[Any] = []
-        seen = Seen()
+        seen = keys.Seen()
         for name, x, role in zip(form.names, given, form.roles):
             if role == CONSTANT:
                 key += x, type(x)
                 continue
             try:
-                _see(x, role, key, values, seen)
+                keys.see(x, role, key, values, seen)
             except (TypeError, ValueError, OverflowError) as error:
                 raise type(error)(f"{self._place}: argument {name}: {error}") from None
         found = self._entry(("any", *key), form, given)[0]
         changed = self._claim(seen, values, found.written, found.places)
-        programs, values = self._programs(grid, form, given, values)
+        programs, values = self._programs(grid, values)
         if not isinstance(found.device, CudaDevice):
             found.run(values, programs)
             return found
@@ -358,7 +310,7 @@ class JITFunction:
             self._run_in_order(found, values, programs, current, seen.arrays, changed)
         return found
 
-    def _claim(self, seen: Seen, values: list[Any], written: frozenset[int], names: Sequence[str]) -> list[Array]:
+    def _claim(self, seen: keys.Seen, values: list[Any], written: frozenset[int], names: Sequence[str]) -> list[Array]:
         """See to it that what the kernel writes to may be written to; these arrays of the library."""
         moved = False
         changed = []
@@ -405,17 +357,20 @@ class JITFunction:
         for buffer in targets:
             cuda.forget(buffer)
 
-    def _entry(self, key: Any, form: Form, given: tuple[Any, ...]) -> tuple[Compiled, Any, frozenset[int]]:
-        """The compiled kernel of a key, and what is known of it; see `Form.found`."""
+    def _entry(self, key: Any, form: Form, given: tuple[Any, ...], ours: bool = False) -> Entry:
+        """The compiled kernel of a key, and what is known of it."""
+        known = form.found[ours]
         try:
-            found = form.found.get(key)
+            found = known.get(key)
         except TypeError:  # a constant has no hash
             return self._enter(key, form, given)
         if found is None:
-            found = form.found[key] = self._enter(key, form, given)
+            found = known[key] = self._enter(key, form, given)
+        else:
+            form.quick = found.quick
         return found
 
-    def _enter(self, key: Any, form: Form, given: tuple[Any, ...]) -> tuple[Compiled, Any, frozenset[int]]:
+    def _enter(self, key: Any, form: Form, given: tuple[Any, ...]) -> Entry:
         compiled = self._compile(form, given)
         codes = iter(key)
         kept: list[int] = []
@@ -425,17 +380,21 @@ class JITFunction:
             if role == CONSTANT:
                 next(codes, None)
             else:
-                if type(code) is not int or code != _ONE:
+                if type(code) is not int or code != keys.ONE:
                     kept.append(place)
                 place += 1
         pick = None if len(kept) == place else lambda values: [values[k] for k in kept]
-        return compiled, pick, frozenset([k for j, k in enumerate(kept) if j in compiled.written])
+        written = frozenset([k for j, k in enumerate(kept) if j in compiled.written])
+        return Entry(compiled, pick, written, quickly(compiled, given, form.roles, written))
 
-    def _programs(self, grid: Any, form: Form, given: tuple[Any, ...], values: list[Any]) -> tuple[int, list[Any]]:
+    def _resolved(self, grid: Any, form: Form, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A grid as a tuple."""
+        if callable(grid):
+            grid = grid(dict(zip(form.names, given)))
+        return tuple(grid) if isinstance(grid, Iterable) else (grid,)
+
+    def _programs(self, grid: tuple[Any, ...], values: list[Any]) -> tuple[int, list[Any]]:
         """The number of programs of a grid, and the values with its axes behind them."""
-        if type(grid) is not tuple:
-            grid = grid(dict(zip(form.names, given))) if callable(grid) else grid
-            grid = tuple(grid) if isinstance(grid, Iterable) else (grid,)
         try:
             if len(grid) == 1:
                 (x,) = grid
@@ -497,7 +456,7 @@ class JITFunction:
         order = None if names == ordered else tuple([names.index(name) for name in ordered])
         roles = tuple([self.roles.get(name, CONSTANT) for name in ordered])
         taken = tuple([name for name, role in zip(ordered, roles) if role != CONSTANT])
-        form = Form(tuple(ordered), roles, tuple(defaults), order, taken, _walk(roles))
+        form = Form(tuple(ordered), roles, tuple(defaults), order, taken, keys.walker(roles))
         self._forms[count, *keywords] = form
         return form
 
@@ -641,72 +600,6 @@ def _arrays(given: Iterable[Any]) -> Iterator[Array]:
             yield from _arrays(x)
         elif isinstance(x, TensorDescriptor | Reinterpreted):
             yield from _arrays((x.base,))
-
-
-def _learn(x: int, role: int) -> int:
-    """What an integer is in keys; 0 for one of more than 64 bits."""
-    if x == 1 and role >= ONES:
-        code = _ONE
-    else:
-        code = (
-            _I32 if -(1 << 31) <= x < 1 << 31 else _I64 if -(1 << 63) <= x < 1 << 63 else _U64 if 0 < x < 1 << 64 else 0
-        )
-        if code and role > GENERAL:
-            code += ((x >= 0) << 1) + (role == SPECIALIZED and not x & 15)
-    known = _codes[role]
-    if len(known) >= _MANY:
-        known.clear()
-    known[x] = code
-    return code
-
-
-def _see(x: Any, role: int, key: list[Any], values: list[Any], seen: Seen) -> None:
-    """Add an argument to a launch's key and values."""
-    if x is None:
-        key.append(_NONE)
-    elif isinstance(x, (bool, np.bool_)):
-        key.append(_BOOL)
-        values.append(bool(x))
-    elif isinstance(x, (int, np.integer)):
-        code = _learn(int(x), role)
-        if not code:
-            raise OverflowError(f"{x} has more than 64 bits")
-        key.append(code)
-        if code != _ONE:
-            values.append(int(x))
-    elif isinstance(x, (float, np.floating)):
-        key.append(_REAL)
-        values.append(float(x))
-    elif isinstance(x, tuple):
-        key += type(x), len(x)
-        for item in x:
-            _see(item, role, key, values, seen)
-    elif isinstance(x, TensorDescriptor):
-        key += TensorDescriptor, tuple(x.block_shape), x.padding
-        _see(x.base, role, key, values, seen)
-        values += *x.shape, *x.strides[:-1]
-    elif (of := library(x)) is not None:
-        dtype, index, address = of.read(x)
-        key += dtype, index, address & 15 and role == SPECIALIZED
-        base = x.base if isinstance(x, Reinterpreted) else x
-        if type(base) is Array:
-            seen.arrays.append((len(values), base))
-        else:
-            seen.foreign.append((len(values), of, x))
-            if of.name == "torch" and type(x).__name__ == "Tensor":  # the short way from now on
-                _space.update(tensor=type(x), torch_stream=of.stream or (lambda index: 0))
-        values.append(address)
-    elif is_constant(x):
-        value = getattr(x, "value", x)
-        key += value, type(value)
-    else:
-        raise TypeError(f"a kernel cannot take a {type(x).__name__}; is it to be a tl.constexpr?")
-
-
-_space.update(
-    ndarray=np.ndarray, Array=Array, plain=memory.plain, writable_address=writable_address, learn=_learn,
-    **{f"codes{role}": known for role, known in enumerate(_codes)},
-)  # fmt: skip
 
 
 @overload

@@ -71,6 +71,18 @@ def plain(a: Array) -> tuple[Any, int, int] | None:
     return dtype, HOST if device is CPU else device.index, buffer.address + (offset + start) * dtype.itemsize
 
 
+def address(a: Array, dtype: Any, device: Device) -> int:
+    """The address that `plain` gives; 0 if it gives none, or another dtype or device."""
+    e = a._expr
+    start = 0
+    if e is None:
+        e, start = a._shared.expr, a._offset
+    if e.op is not BUFFER or e.dtype is not dtype or e.device is not device:
+        return 0
+    buffer, offset, strides = e.attrs
+    return buffer.address + (offset + start) * dtype.itemsize if strides == contiguous_strides(e.shape) else 0
+
+
 def buffer(a: Array) -> Any:
     """The buffer behind a computed array."""
     e = a._expr
