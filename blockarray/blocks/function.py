@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial, update_wrapper
+from operator import index
 from types import SimpleNamespace
 from typing import Any, NamedTuple, overload
 
@@ -252,15 +253,15 @@ class JITFunction:
         if walked is None:
             with flush.lock:
                 return self._launch_arrays(grid, form, given)
-        key, values, index = walked
+        key, values, gpu = walked
         found, pick, _, _ = self._entry(key, form, given)
         programs, values = self._programs(grid, values if pick is None else pick(values))
-        if index < 0:
+        if gpu < 0:
             found.run(values, programs)
         elif not found.checked:
-            found.run(values, programs, keys.space["torch_stream"](index))
+            found.run(values, programs, keys.space["torch_stream"](gpu))
         else:
-            self._run_in_order(found, values, programs, (keys.space["torch_stream"](index),), ())
+            self._run_in_order(found, values, programs, (keys.space["torch_stream"](gpu),), ())
         return found
 
     def _launch_arrays(self, grid: Any, form: Form, given: tuple[Any, ...]) -> Compiled:
@@ -273,14 +274,14 @@ class JITFunction:
             walked = form.walk(given, seen)
         if walked is None:
             return self._launch_any(grid, form, given)
-        key, values, index = walked
+        key, values, gpu = walked
         found, pick, written, _ = self._entry(key, form, given, ours=True)
         changed = self._claim(seen, values, written, form.taken)
         programs, values = self._programs(grid, values if pick is None else pick(values))
         if found.device is CPU:
             found.run(values, programs)
         else:
-            foreign = (keys.space["torch_stream"](index),) if index >= 0 else ()
+            foreign = (keys.space["torch_stream"](gpu),) if gpu >= 0 else ()
             self._run_in_order(found, values, programs, foreign, seen.arrays, changed)
         return found
 
@@ -396,16 +397,10 @@ class JITFunction:
     def _programs(self, grid: tuple[Any, ...], values: list[Any]) -> tuple[int, list[Any]]:
         """The number of programs of a grid, and the values with its axes behind them."""
         try:
-            if len(grid) == 1:
-                (x,) = grid
-                values += x, 1, 1
-                if x >= 0:
-                    return x, values
-            else:
-                x, y, z = grid if len(grid) == 3 else (*grid, 1)
+            x, y, z = map(index, grid if len(grid) == 3 else (*grid, 1) if len(grid) == 2 else (*grid, 1, 1))
+            if x >= 0 and y >= 0 and z >= 0:
                 values += x, y, z
-                if x >= 0 and y >= 0 and z >= 0:
-                    return x * y * z, values
+                return x * y * z, values
         except (TypeError, ValueError):
             pass
         raise ValueError(f"{self.__name__}: a grid is one to three numbers of programs, not {grid!r}")
@@ -543,8 +538,8 @@ class JITFunction:
         if len(homes) > 1:
             spelled = [f"{name} on {'the CPU' if n == HOST else f'cuda:{n}'}" for n, name in homes.items()]
             raise ValueError(f"{self._place}: its arrays are on several devices: {', '.join(spelled)}")
-        index = next(iter(homes), None)
-        device = default_device() if index is None else CPU if index == HOST else Device(f"cuda:{index}")
+        home = next(iter(homes), None)
+        device = default_device() if home is None else CPU if home == HOST else Device(f"cuda:{home}")
         return arguments, constants, places, device
 
 

@@ -38,7 +38,8 @@ def quick(given, grid):
             r = 1
         else:
             p, q, r = grid
-        if not (p > 0 and q > 0 and r > 0):
+        programs = p * q * r
+        if not (p > 0 and q > 0 and r > 0) or type(programs) is not int:
             return None
         {}:
 """
@@ -121,7 +122,7 @@ def quickly(found: Compiled, given: tuple[Any, ...], roles: Sequence[int], writt
     on_stream = f", stream=torch_stream({device.index})" if on_gpu and not ours else ""
     body = [f"if {' and '.join(tests)}{' and found.queued and not checks.suspects' * (ours and on_gpu)}:"]
     body += [f"    if own({x}): return None" for x in changed]
-    body += [f"    launch(p * q * r, {', '.join([*values, 'p', 'q', 'r'])}{on_stream})"]
+    body += [f"    launch(programs, {', '.join([*values, 'p', 'q', 'r'])}{on_stream})"]
     body += [f"    forget(buffer({x}))" for x in changed if on_gpu]
     body.append("    return found")
     # No flush takes the memory of others' arrays away.

@@ -249,6 +249,31 @@ def test_specialisation():
         kinds[1,](1 << 64)
 
 
+def test_launches_like_those_before():
+    """They go the short way, until something is different."""
+    x = arrays()[0]
+    given = [ba.asarray(x), ba.arange(101, dtype="f")[1:], ba.asarray(x).astype("f8"), ba.asarray(x)]
+    given = given if ON_GPU else [*given, x, x[1:], x.astype("f8"), x]
+    for v in given:
+        of = ba if isinstance(v, ba.Array) else np
+        for n in (50, 50, 50, 32, 50, 1, 50):
+            out = of.zeros(v.shape, dtype=v.dtype)
+            before = out + 0
+            add[(4,) if n != 32 else [np.int64(2), 1]](v, v, out, n, BLOCK=BLOCK)
+            want = np.where(np.arange(len(v)) < n, 2 * np.asarray(v), 0)
+            np.testing.assert_array_equal(np.asarray(out), want)
+            assert not np.asarray(before).any()
+    out = ba.zeros(BLOCK, dtype="f8")
+    for value in (2, 2, 2, 2.5, 2.5, 2.5, True, 2, 1, 2, 1 << 40, 2.5, 2):
+        fill[1,](out, value)
+        assert np.asarray(out).tolist() == [value] * BLOCK
+    with pytest.raises(ValueError, match="a grid is one to three numbers"):
+        fill[()](out, 2)
+    with ba.profile() as found:
+        fill[1,](out, 2)
+    assert "fill" in str(found)
+
+
 class Pair(NamedTuple):
     first: Any
     second: Any
