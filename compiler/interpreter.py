@@ -311,7 +311,13 @@ class _Program:
                 if lanes.any():
                     yield memory, offset[lanes, None] + np.arange(size), lanes
         if left.any():
-            self.outside(op, f"address {where[left][0]:#x}, which is in no argument's memory")
+            yield from self.elsewhere(op, where, left, size)
+
+    def elsewhere(
+        self, op: Op, where: np.ndarray, lanes: np.ndarray, size: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """The same of addresses that are in no argument's memory."""
+        self.outside(op, f"address {where[lanes][0]:#x}, which is in no argument's memory")
 
     def address(self, pointer: Value) -> int:
         buffer = self.values[pointer]

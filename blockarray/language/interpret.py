@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from ctypes import c_uint8
 from itertools import product
+from pathlib import Path
 from types import FunctionType
 from typing import Any, NoReturn, cast
 
@@ -93,6 +95,34 @@ class _Machine(interpreter._Program):
         verb = "load" if op.name.startswith("load") else "store" if op.name.startswith("store") else op.name
         number = self.program[::-1]
         raise OutOfBounds(f"{verb} of {', '.join(pointers) or 'memory'}: {what}, program {number}, at {file}:{line}")
+
+    def elsewhere(
+        self, op: Op, where: np.ndarray, lanes: np.ndarray, size: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Pointers that were loaded may point to any memory of the process."""
+        writes = not op.name.startswith("load")
+        regions = [(start, end) for start, end, writable in _regions() if writable or not writes]
+        for k in np.argwhere(lanes):
+            lane = tuple(k)
+            address = int(where[lane])
+            if not any(start <= address and address + size <= end for start, end in regions):
+                self.outside(op, f"address {address:#x}, which is no memory of the process")
+            found = np.zeros(where.shape, np.bool_)
+            found[lane] = True
+            yield np.ctypeslib.as_array((c_uint8 * size).from_address(address)), np.arange(size)[None], found
+
+
+def _regions() -> Iterator[tuple[int, int, bool]]:
+    """The memory that the process may read, where the system says so, and whether it may write there."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        place, permissions, *_ = line.split()
+        start, _, end = place.partition("-")
+        if permissions.startswith("r"):
+            yield int(start, 16), int(end, 16), permissions[1] == "w"
 
 
 _HERE = os.path.dirname(__file__)

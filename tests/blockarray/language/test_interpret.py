@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import numpy as np
@@ -81,3 +82,23 @@ def seen(x_ptr):
 def test_values_show(capsys):
     interpret.run(seen, (1, 1, 1), {"x_ptr": np.array([1, 2], "i4")})
     assert capsys.readouterr().out == "[1 2] : <[2], int32>\n"
+
+
+def following(table_ptr, o_ptr, FAR: tl.constexpr):
+    rows = tl.load(table_ptr + tl.arange(0, 2)).to(tl.pointer_type(tl.float32))
+    at = rows[:, None] + tl.arange(0, 4)[None, :]
+    x = tl.load(at)
+    tl.store(at, x + 1, mask=x > 11)
+    tl.store(o_ptr + tl.arange(0, 2)[:, None] * 4 + tl.arange(0, 4)[None, :], x)
+    tl.load(tl.load(table_ptr).to(tl.pointer_type(tl.float32)) + FAR)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="the system does not say what memory there is")
+def test_pointers_from_memory_are_followed():
+    rows = [np.arange(4, dtype="f4"), np.arange(10, 14, dtype="f4")]
+    o, table = np.zeros((2, 4), "f4"), np.array([row.ctypes.data for row in rows])
+    interpret.run(following, (1, 1, 1), {"table_ptr": table, "o_ptr": o, "FAR": 3})
+    np.testing.assert_array_equal(o, [[0, 1, 2, 3], [10, 11, 12, 13]])
+    np.testing.assert_array_equal(rows, [[0, 1, 2, 3], [10, 11, 13, 14]])
+    with pytest.raises(interpret.OutOfBounds, match="which is no memory of the process"):
+        interpret.run(following, (1, 1, 1), {"table_ptr": table, "o_ptr": o, "FAR": -(int(table[0]) // 4)})
