@@ -165,6 +165,42 @@ def test_what_counts_behind_the_end_stays(kernel):
     run_compiled(kernel, (1,), x=x, out=out, n=np.int32(0), BLOCK=128)
 
 
+def winner(x, out, y, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x + at, mask=at < n, other=-float("inf"))
+    tl.store(out + at, v + tl.argmax(v, 0), mask=at < n)
+
+
+def carried(x, out, y, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for r in range(3):
+        v = tl.load(x + r * 8 + at, mask=at < n, other=0)
+        total += v
+        if r > n:
+            total = total * 2
+        else:
+            total = total + tl.sum(v)
+    tl.store(out + at, total, mask=at < n)
+
+
+def gathered(x, out, y, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x + tl.load(y + at, mask=at < n, other=0), mask=at < n, other=0)
+    tl.store(out + at, v, mask=at < n)
+    tl.store(out + 300 + at, tl.where(at < n - 1, v, 3.0), mask=at < n)
+
+
+@pytest.mark.parametrize("kernel", [winner, carried, gathered])
+def test_ties_loops_and_gathers(kernel):
+    y, out = np.random.default_rng(0).integers(0, 300, 300).astype("i4"), np.zeros(600, "f4")
+    made = passes.run(compiled(kernel, x=out, out=out, y=y, n=np.int32(3), BLOCK=128))
+    assert named(made) is not made
+    for n in (-3, 1, 50, 128):
+        for x in (np.arange(300, dtype="f4") % 7, np.full(300, -np.inf, "f4"), np.full(300, np.nan, "f4")):
+            run_compiled(kernel, (1,), x=x, out=out, y=y, n=np.int32(n), BLOCK=128)
+
+
 # -- random kernels ---------------------------------------------------------------------------------------------------
 BLOCK, SIZE = 64, 160
 FILLERS = (0.0, 1.0, -float("inf"), float("inf"))
