@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 #: Bytes that threads of a warp access in shared memory without a conflict.
 BANKS = 128
-#: Bytes of a tile that does not go through shared memory at once, if it can be cut.
-LARGE = 64 << 10
 
 
 def convert(code: Codegen, tile: Tile, dtype: str, given: Layout, wanted: Layout) -> Tile:
@@ -168,9 +166,10 @@ def _parts(given: Layout, bits: list[Bit]) -> tuple[Layout, list[list[int]]]:
 def through_shared(code: Codegen, tile: Tile, dtype: str, given: Layout, wanted: Layout) -> Tile:
     t = code.t
     staged = Staged(code, dtype, given, wanted)
-    # A large tile goes in parts.
-    shared = [b for b in wanted.regs if b in given.regs and b not in staged.bits[: staged.vector]]
-    parts = shared[: max(0, (staged.nbytes // LARGE).bit_length())]
+    # A large tile goes in parts, if need be of shorter vectors.
+    vector = staged.bits[: staged.vector]
+    shared = [b for b in wanted.regs if b in given.regs and b not in vector] + vector[:0:-1]
+    parts = shared[: max(0, (staged.nbytes // code.LARGE).bit_length())]
     if parts:
         own, sources = _parts(given, parts)
         other, results = _parts(wanted, parts)

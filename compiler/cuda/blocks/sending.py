@@ -28,14 +28,19 @@ class Sending:
         self.maps: dict[Op, dict[str, Any]] = {}
         #: Where each store's tile is staged.
         self.places: dict[Op, int] = {}
-        if code.groups < 2 or not sends:
+        if code.blocks == 2 or not sends:
             # Blocks that share a processor store while others compute; they need the room.
             return
         for op in code.kernel.walk():
             if op.name == "store_view" and (found := self._map(op)) is not None:
-                code.kept = -(-code.kept // ALIGNMENT) * ALIGNMENT
-                self.maps[op], self.places[op] = found, code.kept
-                code.kept += self._panel(op).nbytes
+                self.maps[op] = found
+
+    def place(self, start: int) -> int:
+        """Place staging areas behind `start`, and tell where they end."""
+        for op in self.maps:
+            self.places[op] = -(-start // ALIGNMENT) * ALIGNMENT
+            start = self.places[op] + self._panel(op).nbytes
+        return start
 
     def _panel(self, op: Op) -> Panel:
         rows, columns = extents_of(op.operands[0])

@@ -31,8 +31,10 @@ from .streams import Parts, Stream, split
 
 #: Threads that bring tiles, and of a group of warps that multiplies.
 BRINGING, GROUP = 128, 128
-#: Stages, unless the kernel says so.
-STAGES = 3
+#: Stages of a ring at most, and at least where two blocks share a processor.
+MOST, SHARED_STAGES = 8, 3
+#: Bytes of shared memory that a block takes besides its own, and that blocks that share a processor exchange at once.
+RESERVED, SMALL = 1024, 12 << 10
 #: Bytes of a tile of which there is one at a time, if it is brought outside of loops.
 LARGE = 16 << 10
 #: Registers of a thread that brings and of one that computes, and those that all begin with, by groups that compute.
@@ -51,51 +53,68 @@ def generate(kernel: Kernel, target: Target) -> Code | None:
     parts = split(kernel)
     if parts is None:
         return None
-    most = max(2, int(kernel.attrs.get("num_stages", STAGES)))
-    # Less room to store results in costs less than a single stage.
-    for sends, least in ((True, 2), (False, 1)):
-        for stages in range(most, least - 1, -1):
-            code = Specialised(parts, target, stages, sends)
-            if code.kept <= target.shared and (made := code.generate()).shared <= target.shared:
+    # Two blocks of a processor compute in turns; less room to store results in costs less than a single stage.
+    for blocks, sends, least in ((2, False, SHARED_STAGES), (1, True, 2), (1, False, 1)):
+        room = target.shared if blocks == 1 else (target.shared + RESERVED) // 2 - RESERVED
+        spare = 0 if blocks == 1 else SMALL
+        while True:
+            code = Specialised(parts, target, blocks, sends)
+            if not code.fit(room - spare, least):
+                break
+            made = code.generate()
+            if made.shared <= room:
                 return made
+            # Exchanges need so much, or as much more.
+            spare = made.shared - code.kept
     return None
 
 
 class Specialised(Codegen, Pipelined):
     """Generates the code of the computing warps, and through `Bringing` that of the others.
 
-    `stages` is how many a ring has; `sends` tells whether results may be staged for the copy engine.
+    `blocks` is how many share a processor; `sends` tells whether results may be staged for the copy engine.
     """
 
     t: Body
     growing = False
 
-    def __init__(self, parts: Parts, target: Target, stages: int, sends: bool) -> None:
+    def __init__(self, parts: Parts, target: Target, blocks: int, sends: bool) -> None:
         super().__init__(parts.computing, target)
         self.t = Body(target)
         self.allocas = self.t.allocas
         self.parts = parts
         self.streams = parts.streams
-        self.groups = self.threads // GROUP
+        self.groups, self.blocks = self.threads // GROUP, blocks
+        if blocks == 2:
+            self.LARGE = self.EXCHANGES = SMALL
         #: Of each ring: the form of its tiles, and how many stages there are.
         count = max(parts.rings) + 1
         self.panels = [self.streams[parts.rings.index(k)].panel for k in range(count)]
-        self.depths = self._depths(stages)
-        #: Offsets of the rings' stages and barriers.
-        self.places: list[V] = []
+        self.depths: list[int] = []
+        #: Offsets of the rings' stages, and of all barriers.
         self.at_stages: list[int] = []
-        place = 0
-        for panel, depth in zip(self.panels, self.depths, strict=True):
-            self.at_stages.append(place)
-            place += -(-panel.nbytes // ALIGNMENT) * ALIGNMENT * depth
-        self.barriers = place
+        self.barriers = 0
         #: Barriers of the groups' turns.
-        self.turns_at = place + 2 * BARRIER * sum(self.depths)
-        self.kept = -(-(self.turns_at + 2 * BARRIER) // 16) * 16
+        self.turns_at = 0
         self.rings: list[Ring] = []
         self.stream_axes = Axes(parts.whole)
         self.persistent = not any(op.name == "atomic" for op in self.kernel.walk())
         self.sending = Sending(self, sends)
+
+    # -- shared memory ------------------------------------------------------------------------------------------------
+    def fit(self, room: int, least: int) -> bool:
+        """Give rings as many stages as there is room for; tell whether that is as many as there must be at least."""
+        if self.blocks == 2:
+            # An instruction has half as many registers, before warps take those of others.
+            columns = [extents_of(op.result)[-1] for op in self.kernel.walk() if op.name == "dot"]
+            if self.groups != 1 or max(columns) > WIDE:
+                return False
+        for stages in range(MOST, least - 1, -1):
+            self.depths = self._depths(stages)
+            self._lay_out()
+            if self.kept <= room:
+                return True
+        return False
 
     def _depths(self, stages: int) -> list[int]:
         """Stages of each ring: one outside of loops needs no more than two, for large tiles one."""
@@ -103,6 +122,15 @@ class Specialised(Codegen, Pipelined):
         rings = {self.parts.rings[k] for k in outside}
         few = [1 if panel.nbytes > LARGE else 2 for panel in self.panels]
         return [min(few[k], stages) if k in rings else stages for k in range(len(self.panels))]
+
+    def _lay_out(self) -> None:
+        self.at_stages, place = [], 0
+        for panel, depth in zip(self.panels, self.depths, strict=True):
+            self.at_stages.append(place)
+            place += -(-panel.nbytes // ALIGNMENT) * ALIGNMENT * depth
+        self.barriers = place
+        self.turns_at = place + 2 * BARRIER * sum(self.depths)
+        self.kept = self.sending.place(-(-(self.turns_at + 2 * BARRIER) // 16) * 16)
 
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Code:
@@ -119,10 +147,7 @@ class Specialised(Codegen, Pipelined):
         self.tid = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
         self.thread = self.tid
         self._begin()
-        # With two blocks, an instruction has half as many registers, before warps take those of others.
-        columns = [extents_of(op.result)[-1] for op in self.kernel.walk() if op.name == "dot"]
-        two = self.groups == 1 and self.kept + self.EXCHANGES <= self.target.shared // 2 - 1024 and max(columns) <= WIDE
-        registers = SHARING if two else REGISTERS.get(self.groups)
+        registers = SHARING if self.blocks == 2 else REGISTERS.get(self.groups)
         with t.if_else(t.cmp("uge", self.tid, i32(self.threads))) as turn:
             if registers:
                 self._registers("dec", registers[0])
@@ -141,15 +166,15 @@ class Specialised(Codegen, Pipelined):
         start = min(self.sending.places.values(), default=-(-self.kept // ALIGNMENT) * ALIGNMENT)
         shared = max(self.kept, start + self.exchanges)
         exchange = f"  %exchange = getelementptr i8, {SHARED} @shared, i64 {start}"
-        blocks, threads = 2 if two else 1, self.threads + BRINGING
+        threads = self.threads + BRINGING
         text = "\n".join((
             "@shared = external addrspace(3) global [0 x i8], align 1024", *self.globals,
-            f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{threads}" "nvvm.minctasm"="{blocks}" {{',
+            f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{threads}" "nvvm.minctasm"="{self.blocks}" {{',
             "entry:", *([exchange] if self.exchanges else []), *self.allocas, *t.lines, "}",
             *t.declarations.values(), "",
         ))  # fmt: skip
         found = tuple([m for m in self.maps if m is not None])
-        resident = blocks if self.persistent else 0
+        resident = self.blocks if self.persistent else 0
         return Code(text, threads, shared, maps=found, resident=resident, waits=True)
 
     def _begin(self) -> None:
