@@ -22,9 +22,10 @@ from ..elements import Code as Body
 from ..memory import SHARED, at, i32, i64, rounding
 from ..pipeline import BARRIER, Pipelined, Ring
 from ..target import Target
-from . import assign
+from . import assign, making
 from .axes import Axes, constant, extents_of
 from .codegen import Codegen
+from .making import Making
 from .panel import ALIGNMENT, PIECE, ROWS
 from .sending import Sending
 from .streams import Parts, Stream, split
@@ -40,7 +41,7 @@ LARGE = 16 << 10
 #: Registers of a thread that brings and of one that computes, and those that all begin with, by groups that compute.
 REGISTERS = {2: (56, 224), 3: (32, 160)}
 #: Of two blocks of one group each, and columns up to which a group's instruction leaves room for that.
-SHARING, WIDE = (24, 232), 128
+SHARING, WIDE = (32, 224), 128
 #: Elements along the rows of a map that only says where rows begin; positions are below.
 FAR = 1 << 31
 
@@ -99,7 +100,7 @@ class Specialised(Codegen, Pipelined):
         self.rings: list[Ring] = []
         self.stream_axes = Axes(parts.whole)
         self.persistent = not any(op.name == "atomic" for op in self.kernel.walk())
-        self.sending = Sending(self, sends)
+        self.sending, self.making = Sending(self, sends), Making(self)
 
     # -- shared memory ------------------------------------------------------------------------------------------------
     def fit(self, room: int, least: int) -> bool:
@@ -130,17 +131,19 @@ class Specialised(Codegen, Pipelined):
             place += -(-panel.nbytes // ALIGNMENT) * ALIGNMENT * depth
         self.barriers = place
         self.turns_at = place + 2 * BARRIER * sum(self.depths)
-        self.kept = self.sending.place(-(-(self.turns_at + 2 * BARRIER) // 16) * 16)
+        self.kept = self.sending.place(-(-(self.turns_at + 3 * BARRIER) // 16) * 16)
 
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Code:
         t = self.t
         signature = self._parameters()
         #: How the copy engine finds the tiles of each stream, or None; then how it finds what it stores.
-        self.maps: list[dict[str, Any] | None] = [
-            far_map(self.kernel, s.op.operands[0], s.op.operands[2 + s.outer], s.panel.side, s.panel.rows)
-            for s in self.streams
-        ]
+        self.maps: list[dict[str, Any] | None] = []
+        for k, s in enumerate(self.streams):
+            found = far_map(self.kernel, s.op.operands[0], s.op.operands[2 + s.outer], s.panel.side, s.panel.rows)
+            if found is None and (found := making.template(self, s, FAR)) is not None:
+                self.making.streams.append(k)
+            self.maps.append(found)
         self.maps += self.sending.maps.values()
         self.names = [None if m is None else V(f"%m{k}", "ptr") for k, m in enumerate(self.maps)]
         self.base = self._shared()
@@ -168,7 +171,7 @@ class Specialised(Codegen, Pipelined):
         exchange = f"  %exchange = getelementptr i8, {SHARED} @shared, i64 {start}"
         threads = self.threads + BRINGING
         text = "\n".join((
-            "@shared = external addrspace(3) global [0 x i8], align 1024", *self.globals,
+            "@shared = external addrspace(3) global [0 x i8], align 1024", *self.globals, *self.making.globals(),
             f'define ptx_kernel void @kernel({params}) "nvvm.reqntid"="{threads}" "nvvm.minctasm"="{self.blocks}" {{',
             "entry:", *([exchange] if self.exchanges else []), *self.allocas, *t.lines, "}",
             *t.declarations.values(), "",
@@ -176,6 +179,9 @@ class Specialised(Codegen, Pipelined):
         found = tuple([m for m in self.maps if m is not None])
         resident = self.blocks if self.persistent else 0
         return Code(text, threads, shared, maps=found, resident=resident, waits=True)
+
+    def slots(self) -> dict[Value, int]:
+        return slots_of(self.kernel)
 
     def _begin(self) -> None:
         t = self.t
@@ -199,6 +205,7 @@ class Specialised(Codegen, Pipelined):
             self._act("fence.mbarrier_init.release.cluster;")
         self._act("griddepcontrol.launch_dependents;")
         self._act("griddepcontrol.wait;")
+        self.making.take(self.turns_at + 2 * BARRIER)
         self._act("bar.sync 0;")
 
     def turns(self) -> list[Ring]:
@@ -258,6 +265,7 @@ class Specialised(Codegen, Pipelined):
             self.block(self.kernel.body)
             self.products.settle()
         self.sending.finish()
+        self.making.leave(self.turns_at + 2 * BARRIER)
 
     def op(self, op: Op) -> None:
         if op in self.sending.maps:
@@ -329,16 +337,22 @@ class Specialised(Codegen, Pipelined):
         t.set(self.owed[number], V("false", "i1"))
 
 
-def far_map(kernel: Kernel, pointer: Value, stride: Value, columns: int, rows: int) -> dict[str, Any] | None:
-    """A map by which the copy engine finds boxes of rows that begin anywhere and lie a stride apart; None if it cannot.
-
-    A box's first column is how far it is from the pointer, and its first row is 0.
-    """
+def slots_of(kernel: Kernel) -> dict[Value, int]:
+    """Where each parameter begins among the words that a launch passes."""
     slots: dict[Value, int] = {}
     count = 0
     for p in kernel.params:
         slots[p] = count
         count += 2 if p.type.dtype in dtypes.COMPLEX and not p.type.pointer else 1
+    return slots
+
+
+def far_map(kernel: Kernel, pointer: Value, stride: Value, columns: int, rows: int) -> dict[str, Any] | None:
+    """A map by which the copy engine finds boxes of rows that begin anywhere and lie a stride apart; None if it cannot.
+
+    A box's first column is how far it is from the pointer, and its first row is 0.
+    """
+    slots = slots_of(kernel)
     while stride.op is not None and stride.op.name == "cast":
         (stride,) = stride.op.operands
     aligned = kernel.attrs.get("aligned", ())
@@ -385,6 +399,7 @@ class Bringing(Codegen):
         owner, t = self.owner, self.t
         self.number = t.bin("sub", owner.tid, i32(owner.threads))
         self.rings = owner.turns()
+        owner.making.begin(owner.turns_at + 2 * BARRIER)
         with owner.programs(self):
             self.block(self.kernel.body)
 
@@ -396,9 +411,9 @@ class Bringing(Codegen):
 
     def _bring(self, op: Op) -> None:
         t, owner = self.t, self.owner
-        number = op.attrs["stream"]
-        stream, map_ = owner.streams[number], owner.names[number]
-        number = owner.parts.rings[number]
+        original = op.attrs["stream"]
+        stream, map_ = owner.streams[original], owner.names[original]
+        number = owner.parts.rings[original]
         ring = self.rings[number]
         stage, parity = owner._present(ring)
         # At first all stages are free.
@@ -410,8 +425,12 @@ class Bringing(Codegen):
         if map_ is None:
             self._copy(stream, to, full, pointer, offset, strides, bounds)
         else:
-            with t.if_else(fits(self, offset, stream.panel.columns, extents_of(stream.op.result), bounds)) as turn:
-                self._move(stream, map_, to, full, offset)
+            whole, made = fits(self, offset, stream.panel.columns, extents_of(stream.op.result), bounds), None
+            if original in owner.making.streams:
+                made = t.bin("mul", strides[stream.outer], i64(stream.panel.size))
+                whole = t.bin("and", whole, owner.making.suits(pointer, made))
+            with t.if_else(whole) as turn:
+                self._move(stream, map_, to, full, offset, None if made is None else (original, pointer, made))
                 next(turn)
                 self._copy(stream, to, full, pointer, offset, strides, bounds)
         owner._advance(ring)
@@ -420,10 +439,14 @@ class Bringing(Codegen):
         v = self.integer(value)
         return v if v.ty == "i64" else self.t.cast("sext", v, "i64")
 
-    def _move(self, stream: Stream, map_: V, to: V, full: V, offset: V) -> None:
-        """Have the copy engine move all."""
+    def _move(
+        self, stream: Stream, map_: V, to: V, full: V, offset: V, made: tuple[int, V, V] | None
+    ) -> None:
+        """Have the copy engine move all, by a map or by one that is made of it: for a stream, pointer and stride."""
         t, owner, panel = self.t, self.owner, stream.panel
         with t.if_else(t.cmp("eq", self.number, i32(0))) as turn:
+            if made is not None:
+                map_ = owner.making.map(made[0], map_, *made[1:])
             owner._expect(full, panel.nbytes)
             column = t.cast("trunc", offset, "i32")
             for box in range(panel.boxes):

@@ -13,10 +13,10 @@ def matmul(
     m: int = 128, n: int = 128, k: int = 128, block: tuple[int, int, int] = (64, 64, 64), warps: int = 4,
     dtype: str = "f16", a_turned: bool = False, b_turned: bool = False, bounded: bool = True, stages: int = 3,
     pad: int = 0, aligned: bool = True, out_dtype: str = "f32", precision: str | None = None,
-    stored: tuple[str, str] | None = None,
+    stored: tuple[str, str] | None = None, loaded: bool = False,
 ) -> Case:  # fmt: skip
     """a @ b, a program a tile; `a_turned` and `b_turned` say that the operands lie along the other direction, `stored`
-    as what."""
+    as what; where they are is an address, another one from step to step, if they are `loaded`."""
     bm, bn, bk = block
     made = Blocks("matmul", (-(-m // bm), -(-n // bn)), warps)
     b = made.b
@@ -44,7 +44,13 @@ def matmul(
             pointer: Value, stride: Value, turned: bool, at: tuple[Value, Value], extents: tuple[int, int], bounds
         ):
             strides = (one, stride) if turned else (stride, one)
-            offset = b.op("add", b.op("multiply", at[0], strides[0]), b.op("multiply", at[1], strides[1]))
+            parts = [b.op("multiply", place, stride) for place, stride in zip(at, strides, strict=True)]
+            if loaded:
+                along = parts.pop(at.index(loop.index))
+                address = b.op("add", b.ptr_to_int(pointer), b.op("multiply", along, b.const(2)))
+                parts.append(zero)
+                pointer = b.int_to_ptr(address, dtype)
+            offset = b.op("add", *parts)
             order = (1, 0) if turned else (0, 1)
             # As memory lies, then turned.
             tile = b.load_view(
@@ -182,6 +188,8 @@ CASES = {
     "tf32": lambda: matmul(dtype="f32", b_turned=True, block=(64, 64, 32), precision="tf32"),
     "tf32, odd": lambda: matmul(65, 67, 33, pad=1, dtype="f32", b_turned=True, aligned=False, precision="tf32"),
     "tf32, b across": lambda: matmul(dtype="f32", block=(64, 64, 32), precision="tf32"),
+    "loaded": lambda: matmul(k=576, loaded=True, stages=2, pad=8),
+    "loaded, odd": lambda: matmul(100, 90, 136, loaded=True, pad=2),
     "attention": attention,
     "attention, eight warps": lambda: attention(256, 64, (128, 64), 8),
     "attention, long heads": lambda: attention(128, 128, (64, 128), 4, "bf16"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,6 +116,12 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
             if barrier.expected == e.block and barrier.phases > phases:
                 e.epoch[block // e.cluster] += 1
         e.blocked[:] = False
+    elif "tensormap.replace" in text:
+        for who in threads:
+            to, source, address, stride = (int(x[who]) for x in operands)
+            given = e.maps[source]
+            assert to % 128 == 0 and address % 16 == 0 and stride % 16 == 0
+            e.made[to] = replace(given, pointer=address, strides=[stride // given.size])
     elif text.startswith("cp.async.bulk.tensor"):
         assert e.ready[threads].all(), "what is queued before may not have ended"
         for who, block in zip(threads, blocks):
@@ -165,7 +171,7 @@ def _copy(e: Emulator, text: str, operands: list[int], block: int) -> None:
     loads = "mbarrier" in text
     here, number, barrier = (operands[0], operands[1], operands[2]) if loads else (operands[1], operands[0], -1)
     place = operands[3 if loads else 2 :]
-    map_ = e.maps[number]
+    map_ = e.made[number] if number in e.made else e.maps[number]
     assert f".{len(map_.sizes)}d." in text and len(place) == len(map_.sizes)
     assert here % 1024 == 0, "a panel that the swizzle does not fit"
     addresses, inside = map_.addresses(place)
