@@ -439,9 +439,7 @@ class Bringing(Codegen):
         v = self.integer(value)
         return v if v.ty == "i64" else self.t.cast("sext", v, "i64")
 
-    def _move(
-        self, stream: Stream, map_: V, to: V, full: V, offset: V, made: tuple[int, V, V] | None
-    ) -> None:
+    def _move(self, stream: Stream, map_: V, to: V, full: V, offset: V, made: tuple[int, V, V] | None) -> None:
         """Have the copy engine move all, by a map or by one that is made of it: for a stream, pointer and stride."""
         t, owner, panel = self.t, self.owner, stream.panel
         with t.if_else(t.cmp("eq", self.number, i32(0))) as turn:
