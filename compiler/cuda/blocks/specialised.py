@@ -36,6 +36,8 @@ BRINGING, GROUP = 128, 128
 MOST, SHARED_STAGES = 8, 3
 #: Bytes of shared memory that a block takes besides its own, and that blocks that share a processor exchange at once.
 RESERVED, SMALL = 1024, 12 << 10
+#: Rounds by which a loop of products ends later for the second group: one multiplies while the other stores.
+LATE = 4
 #: Bytes of a tile of which there is one at a time, if it is brought outside of loops.
 LARGE = 16 << 10
 #: Registers of a thread that brings and of one that computes, and those that all begin with, by groups that compute.
@@ -95,8 +97,8 @@ class Specialised(Codegen, Pipelined):
         #: Offsets of the rings' stages, and of all barriers.
         self.at_stages: list[int] = []
         self.barriers = 0
-        #: Barriers of the groups' turns.
-        self.turns_at = 0
+        #: Barriers of the groups' turns; the number of the room for tensor maps.
+        self.turns_at = self.room_at = 0
         self.rings: list[Ring] = []
         self.stream_axes = Axes(parts.whole)
         self.persistent = not any(op.name == "atomic" for op in self.kernel.walk())
@@ -131,7 +133,8 @@ class Specialised(Codegen, Pipelined):
             place += -(-panel.nbytes // ALIGNMENT) * ALIGNMENT * depth
         self.barriers = place
         self.turns_at = place + 2 * BARRIER * sum(self.depths)
-        self.kept = self.sending.place(-(-(self.turns_at + 3 * BARRIER) // 16) * 16)
+        self.room_at = self.turns_at + 3 * BARRIER
+        self.kept = self.sending.place(-(-(self.room_at + BARRIER) // 16) * 16)
 
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Code:
@@ -199,13 +202,12 @@ class Specialised(Codegen, Pipelined):
                 for stage in range(depth):
                     self._make_barrier(full + stage * BARRIER, BRINGING)
                     self._make_barrier(empty + stage * BARRIER, self.groups)
-            if self.products.turns:
-                for group in range(2):
-                    self._make_barrier(self.turns_at + group * BARRIER, 1)
+            for number in range(3):
+                self._make_barrier(self.turns_at + number * BARRIER, 1)
             self._act("fence.mbarrier_init.release.cluster;")
         self._act("griddepcontrol.launch_dependents;")
         self._act("griddepcontrol.wait;")
-        self.making.take(self.turns_at + 2 * BARRIER)
+        self.making.take(self.room_at)
         self._act("bar.sync 0;")
 
     def turns(self) -> list[Ring]:
@@ -260,12 +262,14 @@ class Specialised(Codegen, Pipelined):
         #: The first group need not wait at first.
         self.turn = t.cell("i32")
         t.set(self.turn, t.bin("xor", self.group, i32(1)))
+        self.ends = t.cell("i32")
+        t.set(self.ends, i32(0))
         self.leads = t.cmp("eq", t.bin("and", self.tid, i32(GROUP - 1)), i32(0))
         with self.programs(self):
             self.block(self.kernel.body)
             self.products.settle()
         self.sending.finish()
-        self.making.leave(self.turns_at + 2 * BARRIER)
+        self.making.leave(self.room_at)
 
     def op(self, op: Op) -> None:
         if op in self.sending.maps:
@@ -308,6 +312,31 @@ class Specialised(Codegen, Pipelined):
         t = self.t
         with t.if_(self.leads):
             self._arrive(self._barrier(self.turns_at, t.bin("xor", self.group, i32(1))))
+
+    def begin_late(self, lower: V, upper: V, step: V, stages: int) -> tuple[V, V]:
+        """In front of a loop: the round in which the second group waits, and whether it does."""
+        t = self.t
+        wide = [v if v.ty == "i64" else t.cast("sext", v, "i64") for v in (lower, upper, step)]
+        span = t.bin("add", t.bin("sub", wide[1], wide[0]), t.bin("sub", wide[2], i64(1)))
+        rounds = t.bin("sdiv", span, wide[2])
+        waits = t.cmp("sge", rounds, i64(2 * stages))
+        late = t.bin("sub", rounds, i64(min(LATE, stages - 1)))
+        place = t.bin("add", wide[0], t.bin("mul", late, wide[2]))
+        place = place if lower.ty == "i64" else t.cast("trunc", place, lower.ty)
+        own = t.bin("and", waits, t.cmp("ne", self.group, i32(0)))
+        return t.select(own, place, upper), waits
+
+    def wait_late(self, index: V, place: V) -> None:
+        t = self.t
+        with t.if_(t.cmp("eq", index, place)):
+            self._await(self._barrier(self.turns_at, i32(2)), t.get(self.ends, "i32"))
+
+    def end_late(self, waits: V) -> None:
+        """Behind the loop: the first group lets the second one end."""
+        t = self.t
+        with t.if_(t.bin("and", waits, t.bin("and", self.leads, t.cmp("eq", self.group, i32(0))))):
+            self._arrive(self._barrier(self.turns_at, i32(2)))
+        t.set(self.ends, t.bin("xor", t.get(self.ends, "i32"), t.cast("zext", waits, "i32")))
 
     # -- stages -------------------------------------------------------------------------------------------------------
     def acquire(self, number: int) -> V:

@@ -175,6 +175,7 @@ CASES = {
     "without bounds": lambda: matmul(bounded=False),
     "two stages": lambda: matmul(k=512, stages=2),
     "stored by the copy engine": lambda: matmul(256, 128, 64, (128, 64, 64), 8, out_dtype="f16"),
+    "many rounds": lambda: matmul(256, 64, 1088, (128, 64, 64), 8, out_dtype="f16"),
     "stored by columns": lambda: matmul(64, 256, 64, (64, 256, 64), 8, out_dtype="bf16", dtype="bf16"),
     "stored by many rows": lambda: matmul(512, 64, 64, (256, 64, 64), 8, out_dtype="f16"),
     "stored, cut": lambda: matmul(200, 136, 64, (128, 64, 64), 8, out_dtype="f16", pad=8),
