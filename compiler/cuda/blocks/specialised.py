@@ -9,12 +9,13 @@ program to program, so that tiles of the next one arrive while the results of on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ... import dtypes
-from ...ir import Kernel, Op, Value
+from ...ir import Block, Kernel, Op, Value
 from ...llvm.text import V
 from .. import memory, tensor_maps
 from ..codegen import Code
@@ -22,13 +23,13 @@ from ..elements import Code as Body
 from ..memory import SHARED, at, i32, i64, rounding
 from ..pipeline import BARRIER, Pipelined, Ring
 from ..target import Target
-from . import assign, making
+from . import assign, making, wgmma
 from .axes import Axes, constant, extents_of
 from .codegen import Codegen
 from .making import Making
 from .panel import ALIGNMENT, PIECE, ROWS
 from .sending import Sending
-from .streams import Parts, Stream, split
+from .streams import Parts, Stream, is_staged, split
 
 #: Threads that bring tiles, and of a group of warps that multiplies.
 BRINGING, GROUP = 128, 128
@@ -36,14 +37,16 @@ BRINGING, GROUP = 128, 128
 MOST, SHARED_STAGES = 8, 3
 #: Bytes of shared memory that a block takes besides its own, and that blocks that share a processor exchange at once.
 RESERVED, SMALL = 1024, 12 << 10
+FENCE = True
 #: Rounds by which a loop of products ends later for the second group: one multiplies while the other stores.
 LATE = 4
 #: Bytes of a tile of which there is one at a time, if it is brought outside of loops.
 LARGE = 16 << 10
 #: Registers of a thread that brings and of one that computes, and those that all begin with, by groups that compute.
 REGISTERS = {2: (56, 224), 3: (32, 160)}
-#: Of two blocks of one group each, and columns up to which a group's instruction leaves room for that.
-SHARING, WIDE = (32, 224), 128
+#: Of blocks of one group that share a processor, also columns up to which an instruction has registers enough; what
+#: threads hold besides the tiles of products.
+SHARING, OTHERS = {2: (32, 224, 128), 3: (24, 136, 64)}, 50
 #: Elements along the rows of a map that only says where rows begin; positions are below.
 FAR = 1 << 31
 
@@ -56,9 +59,9 @@ def generate(kernel: Kernel, target: Target) -> Code | None:
     parts = split(kernel)
     if parts is None:
         return None
-    # Two blocks of a processor compute in turns; less room to store results in costs less than a single stage.
-    for blocks, sends, least in ((2, False, SHARED_STAGES), (1, True, 2), (1, False, 1)):
-        room = target.shared if blocks == 1 else (target.shared + RESERVED) // 2 - RESERVED
+    # Blocks that share a processor compute in turns; less room to store results in costs less than a single stage.
+    for blocks, sends, least in ((3, False, SHARED_STAGES), (2, False, SHARED_STAGES), (1, True, 2), (1, False, 1)):
+        room = (target.shared + RESERVED) // blocks - RESERVED
         spare = 0 if blocks == 1 else SMALL
         while True:
             code = Specialised(parts, target, blocks, sends)
@@ -88,7 +91,7 @@ class Specialised(Codegen, Pipelined):
         self.parts = parts
         self.streams = parts.streams
         self.groups, self.blocks = self.threads // GROUP, blocks
-        if blocks == 2:
+        if blocks > 1:
             self.LARGE = self.EXCHANGES = SMALL
         #: Of each ring: the form of its tiles, and how many stages there are.
         count = max(parts.rings) + 1
@@ -107,11 +110,8 @@ class Specialised(Codegen, Pipelined):
     # -- shared memory ------------------------------------------------------------------------------------------------
     def fit(self, room: int, least: int) -> bool:
         """Give rings as many stages as there is room for; tell whether that is as many as there must be at least."""
-        if self.blocks == 2:
-            # An instruction has half as many registers, before warps take those of others.
-            columns = [extents_of(op.result)[-1] for op in self.kernel.walk() if op.name == "dot"]
-            if self.groups != 1 or max(columns) > WIDE:
-                return False
+        if self.blocks > 1 and not self._shares():
+            return False
         for stages in range(MOST, least - 1, -1):
             self.depths = self._depths(stages)
             self._lay_out()
@@ -119,11 +119,30 @@ class Specialised(Codegen, Pipelined):
                 return True
         return False
 
+    def _shares(self) -> bool:
+        """Whether threads have registers enough beside those of other blocks."""
+        _, most, wide = SHARING[self.blocks]
+        dots = [op for op in self.kernel.walk() if op.name == "dot"]
+        if self.groups != 1 or max(extents_of(op.result)[-1] for op in dots) > wide:
+            return False
+        return self._held(self.kernel.body) <= most - OTHERS
+
+    def _held(self, block: Block) -> int:
+        """Registers for the tiles of products that stand in a block, or in one of those inside."""
+        own = most = 0
+        for op in block.ops:
+            if op.name == "dot" and wgmma.takes(op, self.warps, self.target):
+                own += self.layout_of(op.result).registers
+                if not is_staged(op.operands[0]):
+                    own += math.prod(extents_of(op.operands[0])) * dtypes.SIZE[op.operands[0].type.dtype] // 4 // GROUP
+            most = max(most, *(self._held(region) for region in op.regions), 0)
+        return max(own, most)
+
     def _depths(self, stages: int) -> list[int]:
-        """Stages of each ring: one outside of loops needs no more than two, for large tiles one."""
+        """Stages of each ring: one outside of loops needs no more than two, for large tiles or beside others one."""
         outside = [op.attrs["stream"] for op in self.parts.bringing.body.ops if op.name == "bring"]
         rings = {self.parts.rings[k] for k in outside}
-        few = [1 if panel.nbytes > LARGE else 2 for panel in self.panels]
+        few = [1 if self.blocks > 1 or panel.nbytes > LARGE else 2 for panel in self.panels]
         return [min(few[k], stages) if k in rings else stages for k in range(len(self.panels))]
 
     def _lay_out(self) -> None:
@@ -153,7 +172,7 @@ class Specialised(Codegen, Pipelined):
         self.tid = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
         self.thread = self.tid
         self._begin()
-        registers = SHARING if self.blocks == 2 else REGISTERS.get(self.groups)
+        registers = SHARING[self.blocks][:2] if self.blocks > 1 else REGISTERS.get(self.groups)
         with t.if_else(t.cmp("uge", self.tid, i32(self.threads))) as turn:
             if registers:
                 self._registers("dec", registers[0])
@@ -346,7 +365,8 @@ class Specialised(Codegen, Pipelined):
         stage, parity = self._present(ring)
         self._await(self._barrier(ring.full, stage), parity)
         # What threads wrote is to be seen by the tensor cores.
-        self._act("fence.proxy.async.shared::cta;")
+        if FENCE:
+            self._act("fence.proxy.async.shared::cta;")
         self._advance(ring)
         return self.stage_at(number, stage)
 
