@@ -44,9 +44,9 @@ LATE = 4
 LARGE = 16 << 10
 #: Registers of a thread that brings and of one that computes, and those that all begin with, by groups that compute.
 REGISTERS = {2: (56, 224), 3: (32, 160)}
-#: Of blocks of one group that share a processor, also columns up to which an instruction has registers enough; what
-#: threads hold besides the tiles of products.
-SHARING, OTHERS = {2: (32, 224, 128), 3: (24, 136, 64)}, 50
+#: Of blocks of one group that share a processor, then columns of an instruction and registers for the tiles of products
+#: that a thread may have.
+SHARING = {2: (24, 232, 128, 224), 3: (24, 136, 64, 90)}
 #: Elements along the rows of a map that only says where rows begin; positions are below.
 FAR = 1 << 31
 
@@ -121,11 +121,11 @@ class Specialised(Codegen, Pipelined):
 
     def _shares(self) -> bool:
         """Whether threads have registers enough beside those of other blocks."""
-        _, most, wide = SHARING[self.blocks]
+        _, _, wide, most = SHARING[self.blocks]
         dots = [op for op in self.kernel.walk() if op.name == "dot"]
         if self.groups != 1 or max(extents_of(op.result)[-1] for op in dots) > wide:
             return False
-        return self._held(self.kernel.body) <= most - OTHERS
+        return self._held(self.kernel.body) <= most
 
     def _held(self, block: Block) -> int:
         """Registers for the tiles of products that stand in a block, or in one of those inside."""
