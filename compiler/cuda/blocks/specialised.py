@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from ... import dtypes
@@ -59,6 +60,9 @@ def generate(kernel: Kernel, target: Target) -> Code | None:
     parts = split(kernel)
     if parts is None:
         return None
+    if warps == 4 and Specialised(parts, target, 1, False).held() > SHARING[2][3]:
+        # As many as a thread has registers for, not as the kernel says.
+        return generate(replace(kernel, attrs=kernel.attrs | {"num_warps": 8}), target)
     # Blocks that share a processor compute in turns; less room to store results in costs less than a single stage.
     for blocks, sends, least in ((3, False, SHARED_STAGES), (2, False, SHARED_STAGES), (1, True, 2), (1, False, 1)):
         room = (target.shared + RESERVED) // blocks - RESERVED
@@ -125,10 +129,14 @@ class Specialised(Codegen, Pipelined):
         dots = [op for op in self.kernel.walk() if op.name == "dot"]
         if self.groups != 1 or max(extents_of(op.result)[-1] for op in dots) > wide:
             return False
-        return self._held(self.kernel.body) <= most
+        return self.held() <= most
+
+    def held(self) -> int:
+        """Registers for the tiles of products."""
+        return self._held(self.kernel.body)
 
     def _held(self, block: Block) -> int:
-        """Registers for the tiles of products that stand in a block, or in one of those inside."""
+        """Those of products that stand in a block, or in one of those inside."""
         own = most = 0
         for op in block.ops:
             if op.name == "dot" and wgmma.takes(op, self.warps, self.target):
