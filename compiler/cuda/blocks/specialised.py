@@ -140,9 +140,12 @@ class Specialised(Codegen, Pipelined):
         own = most = 0
         for op in block.ops:
             if op.name == "dot" and wgmma.takes(op, self.warps, self.target):
+                first, second = op.operands[:2]
                 own += self.layout_of(op.result).registers
-                if not is_staged(op.operands[0]):
-                    own += math.prod(extents_of(op.operands[0])) * dtypes.SIZE[op.operands[0].type.dtype] // 4 // GROUP
+                if not is_staged(first):
+                    own += math.prod(extents_of(first)) * dtypes.SIZE[first.type.dtype] // 4 // GROUP
+                if not is_staged(second):
+                    own += math.prod(extents_of(second)) // GROUP
             most = max(most, *(self._held(region) for region in op.regions), 0)
         return max(own, most)
 
@@ -180,7 +183,11 @@ class Specialised(Codegen, Pipelined):
         self.tid = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
         self.thread = self.tid
         self._begin()
-        registers = SHARING[self.blocks][:2] if self.blocks > 1 else REGISTERS.get(self.groups)
+        registers = REGISTERS.get(self.groups)
+        if self.blocks > 1:
+            # To make maps takes more.
+            more = 16 if self.making.streams else 0
+            registers = SHARING[self.blocks][0] + more, SHARING[self.blocks][1] - more
         with t.if_else(t.cmp("uge", self.tid, i32(self.threads))) as turn:
             if registers:
                 self._registers("dec", registers[0])
