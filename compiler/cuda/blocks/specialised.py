@@ -45,9 +45,9 @@ LATE = 4
 LARGE = 16 << 10
 #: Registers of a thread that brings and of one that computes, and those that all begin with, by groups that compute.
 REGISTERS = {2: (56, 224), 3: (32, 160)}
-#: Of blocks of one group that share a processor, then columns of an instruction and registers for the tiles of products
-#: that a thread may have.
-SHARING = {2: (24, 232, 128, 224), 3: (24, 136, 64, 90)}
+#: Of blocks that share a processor, by their number and that of their groups; then columns of an instruction and
+#: registers for the tiles of products that a thread may have.
+SHARING = {(2, 1): (24, 232, 128, 224), (3, 1): (24, 136, 64, 90), (2, 2): (24, 104, 128, 80)}
 #: Elements along the rows of a map that only says where rows begin; positions are below.
 FAR = 1 << 31
 
@@ -60,7 +60,7 @@ def generate(kernel: Kernel, target: Target) -> Code | None:
     parts = split(kernel)
     if parts is None:
         return None
-    if warps == 4 and Specialised(parts, target, 1, False).held() > SHARING[2][3]:
+    if warps == 4 and Specialised(parts, target, 1, False).held() > SHARING[2, 1][3]:
         # As many as a thread has registers for, not as the kernel says.
         return generate(replace(kernel, attrs=kernel.attrs | {"num_warps": 8}), target)
     # Blocks that share a processor compute in turns; less room to store results in costs less than a single stage.
@@ -125,9 +125,9 @@ class Specialised(Codegen, Pipelined):
 
     def _shares(self) -> bool:
         """Whether threads have registers enough beside those of other blocks."""
-        _, _, wide, most = SHARING[self.blocks]
         dots = [op for op in self.kernel.walk() if op.name == "dot"]
-        if self.groups != 1 or max(extents_of(op.result)[-1] for op in dots) > wide:
+        _, _, wide, most = SHARING.get((self.blocks, self.groups), (0, 0, 0, 0))
+        if max(extents_of(op.result)[-1] for op in dots) > wide:
             return False
         return self.held() <= most
 
@@ -143,9 +143,9 @@ class Specialised(Codegen, Pipelined):
                 first, second = op.operands[:2]
                 own += self.layout_of(op.result).registers
                 if not is_staged(first):
-                    own += math.prod(extents_of(first)) * dtypes.SIZE[first.type.dtype] // 4 // GROUP
+                    own += math.prod(extents_of(first)) * dtypes.SIZE[first.type.dtype] // 4 // self.threads
                 if not is_staged(second):
-                    own += math.prod(extents_of(second)) // GROUP
+                    own += math.prod(extents_of(second)) // self.threads
             most = max(most, *(self._held(region) for region in op.regions), 0)
         return max(own, most)
 
@@ -187,7 +187,8 @@ class Specialised(Codegen, Pipelined):
         if self.blocks > 1:
             # To make maps takes more.
             more = 16 if self.making.streams else 0
-            registers = SHARING[self.blocks][0] + more, SHARING[self.blocks][1] - more
+            few, many, *_ = SHARING[self.blocks, self.groups]
+            registers = few + more, many - more // self.groups
         with t.if_else(t.cmp("uge", self.tid, i32(self.threads))) as turn:
             if registers:
                 self._registers("dec", registers[0])
