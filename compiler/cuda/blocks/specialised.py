@@ -34,13 +34,15 @@ from .streams import Parts, Stream, is_staged, split
 
 #: Threads that bring tiles, and of a group of warps that multiplies.
 BRINGING, GROUP = 128, 128
-#: Stages of a ring at most, and at least where two blocks share a processor.
-MOST, SHARED_STAGES = 8, 3
+#: Stages of a ring at most.
+MOST = 8
+#: Blocks of a processor, whether results may be staged for the copy engine, and stages at least.  Blocks that share it
+#: compute in turns; less room to store results in costs less than a single stage.
+_TOGETHER = ((3, False, 3), (2, False, 3))
+_ALONE = ((1, True, 2), (1, False, 1))
 #: Bytes of shared memory that a block takes besides its own, and that blocks that share a processor exchange at once.
 RESERVED, SMALL = 1024, 12 << 10
 FENCE = True
-#: Rounds by which a loop of products ends later for the second group: one multiplies while the other stores.
-LATE = 4
 #: Bytes of a tile of which there is one at a time, if it is brought outside of loops.
 LARGE = 16 << 10
 #: Registers of a thread that brings and of one that computes, and those that all begin with, by groups that compute.
@@ -60,11 +62,22 @@ def generate(kernel: Kernel, target: Target) -> Code | None:
     parts = split(kernel)
     if parts is None:
         return None
-    if warps == 4 and Specialised(parts, target, 1, False).held() > SHARING[2, 1][3]:
-        # As many as a thread has registers for, not as the kernel says.
+    # Warps are as many as suit these tasks, whatever the kernel says: of four, threads may have too few registers for the
+    # tiles of products; of products that are only added up, two blocks of four warps share a processor if they can.
+    alone = Specialised(parts, target, 1, False)
+    if warps == 4 and alone.held() > SHARING[2, 1][3]:
         return generate(replace(kernel, attrs=kernel.attrs | {"num_warps": 8}), target)
-    # Blocks that share a processor compute in turns; less room to store results in costs less than a single stage.
-    for blocks, sends, least in ((3, False, SHARED_STAGES), (2, False, SHARED_STAGES), (1, True, 2), (1, False, 1)):
+    if warps == 8 and not alone.products.turns:
+        fewer = split(replace(kernel, attrs=kernel.attrs | {"num_warps": 4}))
+        assert fewer is not None
+        if (made := _fitting(fewer, target, _TOGETHER)) is not None:
+            return made
+    return _fitting(parts, target, _TOGETHER) or _fitting(parts, target, _ALONE)
+
+
+def _fitting(parts: Parts, target: Target, choices: Sequence[tuple[int, bool, int]]) -> Code | None:
+    """The code with the first choice that there is room for."""
+    for blocks, sends, least in choices:
         room = (target.shared + RESERVED) // blocks - RESERVED
         spare = 0 if blocks == 1 else SMALL
         while True:
@@ -163,7 +176,7 @@ class Specialised(Codegen, Pipelined):
             place += -(-panel.nbytes // ALIGNMENT) * ALIGNMENT * depth
         self.barriers = place
         self.turns_at = place + 2 * BARRIER * sum(self.depths)
-        self.room_at = self.turns_at + 3 * BARRIER
+        self.room_at = self.turns_at + 2 * BARRIER
         self.kept = self.sending.place(-(-(self.room_at + BARRIER) // 16) * 16)
 
     # -- the module ---------------------------------------------------------------------------------------------------
@@ -237,8 +250,9 @@ class Specialised(Codegen, Pipelined):
                 for stage in range(depth):
                     self._make_barrier(full + stage * BARRIER, BRINGING)
                     self._make_barrier(empty + stage * BARRIER, self.groups)
-            for number in range(3):
-                self._make_barrier(self.turns_at + number * BARRIER, 1)
+            if self.products.turns:
+                for group in range(2):
+                    self._make_barrier(self.turns_at + group * BARRIER, 1)
             self._act("fence.mbarrier_init.release.cluster;")
         self._act("griddepcontrol.launch_dependents;")
         self._act("griddepcontrol.wait;")
@@ -297,8 +311,6 @@ class Specialised(Codegen, Pipelined):
         #: The first group need not wait at first.
         self.turn = t.cell("i32")
         t.set(self.turn, t.bin("xor", self.group, i32(1)))
-        self.ends = t.cell("i32")
-        t.set(self.ends, i32(0))
         self.leads = t.cmp("eq", t.bin("and", self.tid, i32(GROUP - 1)), i32(0))
         with self.programs(self):
             self.block(self.kernel.body)
@@ -347,31 +359,6 @@ class Specialised(Codegen, Pipelined):
         t = self.t
         with t.if_(self.leads):
             self._arrive(self._barrier(self.turns_at, t.bin("xor", self.group, i32(1))))
-
-    def begin_late(self, lower: V, upper: V, step: V, stages: int) -> tuple[V, V]:
-        """In front of a loop: the round in which the second group waits, and whether it does."""
-        t = self.t
-        wide = [v if v.ty == "i64" else t.cast("sext", v, "i64") for v in (lower, upper, step)]
-        span = t.bin("add", t.bin("sub", wide[1], wide[0]), t.bin("sub", wide[2], i64(1)))
-        rounds = t.bin("sdiv", span, wide[2])
-        waits = t.cmp("sge", rounds, i64(2 * stages))
-        late = t.bin("sub", rounds, i64(min(LATE, stages - 1)))
-        place = t.bin("add", wide[0], t.bin("mul", late, wide[2]))
-        place = place if lower.ty == "i64" else t.cast("trunc", place, lower.ty)
-        own = t.bin("and", waits, t.cmp("ne", self.group, i32(0)))
-        return t.select(own, place, upper), waits
-
-    def wait_late(self, index: V, place: V) -> None:
-        t = self.t
-        with t.if_(t.cmp("eq", index, place)):
-            self._await(self._barrier(self.turns_at, i32(2)), t.get(self.ends, "i32"))
-
-    def end_late(self, waits: V) -> None:
-        """Behind the loop: the first group lets the second one end."""
-        t = self.t
-        with t.if_(t.bin("and", waits, t.bin("and", self.leads, t.cmp("eq", self.group, i32(0))))):
-            self._arrive(self._barrier(self.turns_at, i32(2)))
-        t.set(self.ends, t.bin("xor", t.get(self.ends, "i32"), t.cast("zext", waits, "i32")))
 
     # -- stages -------------------------------------------------------------------------------------------------------
     def acquire(self, number: int) -> V:
@@ -464,7 +451,7 @@ class Bringing(Codegen):
         owner, t = self.owner, self.t
         self.number = t.bin("sub", owner.tid, i32(owner.threads))
         self.rings = owner.turns()
-        owner.making.begin(owner.turns_at + 2 * BARRIER)
+        owner.making.begin(owner.room_at)
         with owner.programs(self):
             self.block(self.kernel.body)
 

@@ -20,7 +20,7 @@ from ..memory import SHARED, i32, i64, parts
 from ..mma import NAMES
 from ..target import Target
 from . import layout
-from .axes import constant, extents_of
+from .axes import extents_of
 from .layout import Bit, Layout
 from .panel import DEPTH, PIECE, Panel
 from .streams import is_copied, is_staged, suits
@@ -110,9 +110,6 @@ class Products:
         self.chains: set[Op] = set()
         #: By loop whose groups of warps take turns, its two products: a turn is the second, and the next first one.
         self.turns: dict[Op, tuple[Op, Op]] = {}
-        #: Loops of nothing but a sum of products; of those open, when the second group of warps waits for the first.
-        self.sums: dict[Op, Op] = {}
-        self.ends: dict[Op, tuple[V, V]] = {}
         #: Variables for words that late products read.
         self.cells: dict[Op, list[V]] = {}
         self.reading: list[V] = []
@@ -141,9 +138,6 @@ class Products:
                 if op.operands[2:] == (arg,) and uses.get(arg) == 1 and is_staged(op.operands[0]):
                     self.chains.add(op)
             dots = [op for op in body.ops if op.name == "dot"]
-            step = constant(loop.operands[2])
-            if len(dots) == 1 and dots[0] in self.chains and step is not None and step > 0:
-                self.sums[loop] = dots[0]
             if len(dots) == 2 and late == dots[1:] and not is_staged(dots[1].operands[0]):
                 self.turns[loop] = dots[0], dots[1]
 
@@ -187,11 +181,6 @@ class Products:
         self.settle()
         if op in self.turns and (special := self._takes_turns()) is not None:
             special.take_turn()
-        if op in self.sums and (special := self._takes_turns()) is not None:
-            stages = min(special.depths[special.parts.rings[k]] for k in self._streams(self.sums[op]))
-            if stages > 2:
-                lower, upper, step = (self.code.integer(v) for v in op.operands[:3])
-                self.ends[op] = special.begin_late(lower, upper, step, stages)
 
     def after(self, op: Op) -> None:
         """Behind a region."""
@@ -201,8 +190,6 @@ class Products:
                     self._carry(v, self.late[arg])
         if op in self.turns and (special := self._takes_turns()) is not None:
             special.end_turn()
-        if op in self.ends:
-            self._specialised().end_late(self.ends[op][1])
 
     def _takes_turns(self) -> Specialised | None:
         """The code, if its groups of warps take turns."""
@@ -212,8 +199,6 @@ class Products:
 
     def begin_round(self, op: Op) -> None:
         """At the beginning of a loop's body: products of the round before may be under way."""
-        if op in self.ends:
-            self._specialised().wait_late(self.code.integer(op.regions[0].args[0]), self.ends[op][0])
         for arg in op.regions[0].args[1:]:
             if arg in self.late:
                 self._carry(arg, self.late[arg])
