@@ -83,7 +83,7 @@ class Codegen:
     #: Whether there may be more shared memory that is kept.
     growing = True
     #: Bytes of a tile that does not go through shared memory at once, if it can be cut.
-    LARGE = 64 << 10
+    WHOLE = 64 << 10
 
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.kernel, self.target = kernel, target

@@ -169,7 +169,7 @@ def through_shared(code: Codegen, tile: Tile, dtype: str, given: Layout, wanted:
     # A large tile goes in parts, if need be of shorter vectors.
     vector = staged.bits[: staged.vector]
     shared = [b for b in wanted.regs if b in given.regs and b not in vector] + vector[:0:-1]
-    parts = shared[: max(0, (staged.nbytes // code.LARGE).bit_length())]
+    parts = shared[: max(0, (staged.nbytes // code.WHOLE).bit_length())]
     if parts:
         own, sources = _parts(given, parts)
         other, results = _parts(wanted, parts)

@@ -62,8 +62,8 @@ def generate(kernel: Kernel, target: Target) -> Code | None:
     parts = split(kernel)
     if parts is None:
         return None
-    # Warps are as many as suit these tasks, whatever the kernel says: threads of four may have too few registers for the
-    # tiles of products; where these are only added up, two blocks of four warps share a processor if they can.
+    # Warps are as many as suit these tasks, whatever the kernel says: threads of four may have too few registers for
+    # the tiles of products; where these are only added up, two blocks of four warps share a processor if they can.
     alone = Specialised(parts, target, 1, False)
     if warps == 4 and alone.held() > SHARING[2, 1][3]:
         return generate(replace(kernel, attrs=kernel.attrs | {"num_warps": 8}), target)
@@ -109,7 +109,7 @@ class Specialised(Codegen, Pipelined):
         self.streams = parts.streams
         self.groups, self.blocks = self.threads // GROUP, blocks
         if blocks > 1:
-            self.LARGE = self.EXCHANGES = SMALL
+            self.WHOLE = self.EXCHANGES = SMALL
         #: Of each ring: the form of its tiles, and how many stages there are.
         count = max(parts.rings) + 1
         self.panels = [self.streams[parts.rings.index(k)].panel for k in range(count)]
