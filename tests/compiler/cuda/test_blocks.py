@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from blockarray.compiler import cuda, interpreter, passes
-from blockarray.compiler.cuda.blocks import convert
+from blockarray.compiler.cuda.blocks import codegen
 from blockarray.compiler.cuda.target import Target
 from blockarray.compiler.verifier import verify
 from tests.compiler.cuda import block_kernels as kernels
@@ -94,9 +94,9 @@ def test_quotients_and_roots_are_as_exact_as_asked_for() -> None:
 
 def test_large_tiles_are_converted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     case = kernels.apply([(8, 64, 32)], ["f32"], lambda m, x: m.b.trans(x, (0, 2, 1)))
-    monkeypatch.setattr(convert, "LARGE", 1 << 20)
+    monkeypatch.setattr(codegen.Codegen, "WHOLE", 1 << 20)
     whole = cuda.generate(case.kernel, TARGET).shared
-    monkeypatch.setattr(convert, "LARGE", 4 << 10)
+    monkeypatch.setattr(codegen.Codegen, "WHOLE", 4 << 10)
     assert cuda.generate(case.kernel, TARGET).shared < 0.6 * whole
     compare(case)
 
