@@ -42,7 +42,6 @@ _TOGETHER = ((3, False, 3), (2, False, 3))
 _ALONE = ((1, True, 2), (1, False, 1))
 #: Bytes of shared memory that a block takes besides its own, and that blocks that share a processor exchange at once.
 RESERVED, SMALL = 1024, 12 << 10
-FENCE = True
 #: Bytes of a tile of which there is one at a time, if it is brought outside of loops.
 LARGE = 16 << 10
 #: Registers of a thread that brings and of one that computes, and those that all begin with, by groups that compute.
@@ -117,8 +116,8 @@ class Specialised(Codegen, Pipelined):
         #: Offsets of the rings' stages, and of all barriers.
         self.at_stages: list[int] = []
         self.barriers = 0
-        #: Barriers of the groups' turns; the number of the room for tensor maps.
-        self.turns_at = self.room_at = 0
+        #: Barriers of the groups' turns; the number of the room for tensor maps; whether threads have copied anything.
+        self.turns_at = self.room_at = self.copied_at = 0
         self.rings: list[Ring] = []
         self.stream_axes = Axes(parts.whole)
         self.persistent = not any(op.name == "atomic" for op in self.kernel.walk())
@@ -177,7 +176,8 @@ class Specialised(Codegen, Pipelined):
         self.barriers = place
         self.turns_at = place + 2 * BARRIER * sum(self.depths)
         self.room_at = self.turns_at + 2 * BARRIER
-        self.kept = self.sending.place(-(-(self.room_at + BARRIER) // 16) * 16)
+        self.copied_at = self.room_at + BARRIER
+        self.kept = self.sending.place(-(-(self.copied_at + BARRIER) // 16) * 16)
 
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Code:
@@ -253,6 +253,7 @@ class Specialised(Codegen, Pipelined):
             if self.products.turns:
                 for group in range(2):
                     self._make_barrier(self.turns_at + group * BARRIER, 1)
+            self._act("st.shared.b32 [$0], $1;", t.bin("add", self.base, i32(self.copied_at)), i32(0))
             self._act("fence.mbarrier_init.release.cluster;")
         self._act("griddepcontrol.launch_dependents;")
         self._act("griddepcontrol.wait;")
@@ -367,8 +368,9 @@ class Specialised(Codegen, Pipelined):
         ring = self.rings[number]
         stage, parity = self._present(ring)
         self._await(self._barrier(ring.full, stage), parity)
-        # What threads wrote is to be seen by the tensor cores.
-        if FENCE:
+        # What threads wrote, if any did, is to be seen by the tensor cores: the fence waits for more than that.
+        t, place = self.t, at(self.t, V("@shared", SHARED), self.copied_at)
+        with t.if_(t.cmp("ne", t.load(place, "i32", 4), i32(0))):
             self._act("fence.proxy.async.shared::cta;")
         self._advance(ring)
         return self.stage_at(number, stage)
@@ -452,6 +454,8 @@ class Bringing(Codegen):
         self.number = t.bin("sub", owner.tid, i32(owner.threads))
         self.rings = owner.turns()
         owner.making.begin(owner.room_at)
+        self.told = t.cell("i1")
+        t.set(self.told, V("false", "i1"))
         with owner.programs(self):
             self.block(self.kernel.body)
 
@@ -510,6 +514,11 @@ class Bringing(Codegen):
     ) -> None:
         """Copy pieces of 16 bytes where memory allows, else element by element."""
         t, size = self.t, stream.panel.size
+        with t.if_(t.bin("xor", t.get(self.told, "i1"), V("true", "i1"))):
+            self.owner._act("st.shared.b32 [$0], $1;", t.bin("add", self.owner.base, i32(self.owner.copied_at)), i32(1))
+            # Before what follows arrives.
+            self.owner._act("fence.acq_rel.cta;")
+            t.set(self.told, V("true", "i1"))
         args = stream, to, full, pointer, offset, strides, bounds
         if assign.width(self.owner.stream_axes, stream.op, stream.inner) * size >= PIECE:
             self._pieces(*args)

@@ -195,7 +195,9 @@ class Products:
         """The code, if its groups of warps take turns."""
         from .specialised import Specialised
 
-        return self.code if isinstance(self.code, Specialised) and self.code.groups == 2 else None
+        code = self.code
+        # Where blocks share a processor, those of one need not wait for each other.
+        return code if isinstance(code, Specialised) and (code.groups, code.blocks) == (2, 1) else None
 
     def begin_round(self, op: Op) -> None:
         """At the beginning of a loop's body: products of the round before may be under way."""
