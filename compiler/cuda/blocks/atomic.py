@@ -26,17 +26,17 @@ def atomic(code: Codegen, op: Op) -> None:
     value_count = assign.pointer_of(op)
     extents = assign.accessed(op)
     given = code.works[op] if extents else code.scalars
-    access = Access(code, op, given, 1)
-    masks = access.masks(access.rest[1] if len(access.rest) > 1 else None)
-    addresses, writer = access.addresses(), code.writer(given)
     # A scalar's is one instruction with the order and scope asked for; of many elements, the fastest that will do.
     used = op.result in code.used or not extents
-    order, scope = attrs["order"], {"sys": "sys", "cta": "cta"}.get(attrs["scope"], "gpu")
+    order, scope = attrs["order"], _scope(op)
     # Who does not look at what was there learns nothing from it.
     releases, acquires = order in ("release", "acq_rel"), used and order in ("acquire", "acq_rel")
     if releases and not extents:
         # What all threads have written comes before.
         code.synchronize()
+    access = Access(code, op, given, 1)
+    masks = access.masks(access.rest[1] if len(access.rest) > 1 else None)
+    addresses, writer = access.addresses(), code.writer(given)
     # One fence serves several elements.
     single = given.registers == 1
     if releases and not single:
@@ -52,6 +52,59 @@ def atomic(code: Codegen, op: Op) -> None:
         _fence(code, scope)
     if op.result in code.used:
         code.define(op.result, broadcast(code, found, op.result.type.dtype, given.replicas))
+
+
+def _scope(op: Op) -> str:
+    return {"sys": "sys", "cta": "cta"}.get(op.attrs["scope"], "gpu")
+
+
+def is_wait(op: Op) -> bool:
+    """Whether a `while` does nothing but try an atomic operation on a scalar until it finds what it waits for."""
+    first, second = op.regions
+    tries = [inner for inner in first.ops if inner.name == "atomic"]
+    others = [inner for inner in first.ops[:-1] if inner not in tries]
+    plain = all(inner.name == "const" or assign.is_elementwise(inner) for inner in others)
+    scalar = not any(v.type.extents for inner in first.ops for v in (*inner.operands, *inner.results))
+    return not first.args and len(second.ops) == 1 and len(tries) == 1 and plain and scalar
+
+
+def wait(code: Codegen, op: Op) -> None:
+    """One thread tries, as fast as it can; the others wait for it."""
+    t, block = code.t, op.regions[0]
+    attempt = next(inner for inner in block.ops if inner.name == "atomic")
+    order, scope = attempt.attrs["order"], _scope(attempt)
+    if order in ("release", "acq_rel"):
+        code.synchronize()
+    tries, head, done = t.new_label("tries"), t.new_label("head"), t.new_label("done")
+    alone = code.writer(code.scalars)
+    assert alone is not None
+    with code.region(loop=True):
+        t.br_if(alone, tries, done)
+        t.label(tries)
+        if order == "acq_rel":
+            # The loop writes nothing else, so what was written is released once.
+            _fence(code, scope)
+            order = "acquire"
+        t.br(head)
+        t.label(head)
+        for inner in block.ops[:-1]:
+            if inner is attempt:
+                _try(code, inner, (order, scope))
+            else:
+                code.op(inner)
+        t.br_if(code.integer(block.ops[-1].operands[0]), head, done)
+        t.label(done)
+    code.synchronize()
+
+
+def _try(code: Codegen, op: Op, how: tuple[str, str]) -> None:
+    """A scalar's operation by this thread."""
+    access = Access(code, op, code.scalars, 1)
+    ((ptr, beyond),) = access.addresses()
+    (mask,) = access.masks(access.rest[1] if len(access.rest) > 1 else None)
+    values = [code.scalar(v) for v in op.operands[: assign.pointer_of(op)]]
+    code.depth[op.result] = code.level
+    code.define(op.result, [_one(code, op, values, at(code.t, ptr, beyond), mask, how, True)])
 
 
 def _fence(code: Codegen, scope: str) -> None:

@@ -114,6 +114,8 @@ class Codegen:
         self.exchanges = 0
         self.checks = kernel.checks()
         self.loaded = {op.operands[0] for op in kernel.walk() if op.name in LOADS}
+        #: Of which products the upper half is asked for.
+        self.doubled = {frozenset(op.operands) for op in kernel.walk() if op.name == "umulhi"}
         self.used = {v for op in kernel.walk() for v in op.operands}
         self.errors = next((p for p in kernel.params if p.name == "errors"), None)
         self.products = wgmma.Products(self)
@@ -313,12 +315,22 @@ class Codegen:
         self.products.ready(value)
         if value in self.tiles:
             return self._converted(value, wanted)[number]
+        if value.type.dtype == "bool":
+            number = self._alike(value, wanted, number)
         key = value, wanted, number
         found = self.made.get(key)
         if found is None:
             with self.at(self.depth[value]):
                 found = self.made[key] = self._flexible(value, wanted, number)
         return found
+
+    def _alike(self, value: Value, wanted: Layout, number: int) -> int:
+        """The first register that is known to hold what a register holds: a mask is the same for several elements."""
+        along = self.axes[value]
+        for k, (dim, bit) in enumerate(wanted.regs):
+            if number >> k & 1 and along[dim].same >= 2 << bit:
+                number -= 1 << k
+        return number
 
     def _converted(self, value: Value, wanted: Layout) -> Tile:
         own = self.tiles[value]
@@ -383,6 +395,8 @@ class Codegen:
 
         def make() -> V:
             first, bound = (parts(v)[0] for v in (self.register(x, wanted, 0), self.scalar(scalar)))
+            if first.ty == bound.ty == "i32":
+                return self._room(bound, first)
             room = t.bin("sub", t.cast("sext", bound, "i64"), t.cast("sext", first, "i64"))
             return self._saturate(room)
 
@@ -394,10 +408,18 @@ class Codegen:
         """An i64 as the nearest i32, said so that LLVM does not see through it and compare 64 bits again."""
         return self.t.op(f'call i32 asm "cvt.sat.s32.s64 $0, $1;", "=r,l"({v})', "i32")
 
+    def _room(self, a: V, b: V) -> V:
+        """The nearest i32 to a difference of two."""
+        return self.t.op(f'call i32 asm "sub.sat.s32 $0, $1, $2;", "=r,r,r"({a}, {b})', "i32")
+
     def saturated(self, bound: Value) -> V:
         """A bound of a tile, not below 0 and in 32 bits."""
 
         def make() -> V:
+            terms = _narrow(bound)
+            if terms:
+                a, *rest = (self.integer(v) for v in terms)
+                return self.t.call("llvm.smax.i32", "i32", [self._room(a, *rest) if rest else a, i32(0)])
             low = self.t.call("llvm.smax.i64", "i64", [self.integer(bound), i64(0)])
             return self._saturate(low)
 
@@ -482,6 +504,8 @@ class Codegen:
 
     # -- shared memory ------------------------------------------------------------------------------------------------
     def barrier(self) -> None:
+        if self.t.lines and "@llvm.nvvm.barrier.cta.sync" in self.t.lines[-1]:
+            return
         self.t.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [i32(0)], "convergent nounwind")
 
     def synchronize(self) -> None:
@@ -582,3 +606,11 @@ class Codegen:
                 self.define(value, [self._flexible(value, home, r) for r in range(home.registers)])
                 return
             self.define(value, fast.elements(self, op, [self.tile(v, home) for v in op.operands]))
+
+
+def _narrow(bound: Value) -> tuple[Value, ...]:
+    """The value of 32 bits that a scalar is, or the two that it is the difference of."""
+    difference = bound.op is not None and bound.op.name == "subtract"
+    casts = [v.op for v in (bound.op.operands if difference else (bound,))]
+    found = [op.operands[0] for op in casts if op is not None and op.name == "cast"]
+    return tuple(found) if len(found) == len(casts) and all(v.type.dtype == "i32" for v in found) else ()

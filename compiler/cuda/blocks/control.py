@@ -10,6 +10,7 @@ from ...ir import Op, Value
 from ...llvm.convert import register_type
 from ...llvm.text import V
 from ..memory import join, parts
+from . import atomic
 
 if TYPE_CHECKING:
     from .codegen import Codegen, Tile
@@ -74,6 +75,9 @@ def for_(code: Codegen, op: Op) -> None:
 
 
 def while_(code: Codegen, op: Op) -> None:
+    if atomic.is_wait(op):
+        atomic.wait(code, op)
+        return
     t, (first, second) = code.t, op.regions
     starts = _pieces(code, op.operands, first.args)
     head, inside, done = t.new_label("head"), t.new_label("body"), t.new_label("done")

@@ -44,21 +44,21 @@ def emit(code: Codegen, op: Op, args: Sequence[Register], given: Sequence[str], 
     if out == "f32" and given[0] == "f32" and name in _APPROXIMATE and not op.attrs.get("exact"):
         return _APPROXIMATE[name](t, *args)
     if given[0] in ("i32", "u32") and name in ("umulhi", "multiply"):
-        return _half(code, name == "umulhi", *[v for x in args for v in parts(x)])
+        return _half(code, op, *[v for x in args for v in parts(x)])
     if out in ("f32", "f64") and name in _CONTRACTED and code.kernel.attrs.get("enable_fp_fusion", True):
         a, b = (v for x in args for v in parts(x))
         return t.op(f"{_CONTRACTED[name]} contract {a}, {b.ref}", a.ty)
     return None
 
 
-def _half(code: Codegen, upper: bool, a: V, b: V) -> V | None:
-    """Half of a product of 64 bits, where both may be asked for one after the other, as by random numbers."""
-    t = code.t
-    key = "product", t.block, code.level, frozenset((a.ref, b.ref))
-    if upper and key not in code.made:
-        code.made[key] = t.bin("mul", t.cast("zext", a, "i64"), t.cast("zext", b, "i64"))
-    if key not in code.made:
+def _half(code: Codegen, op: Op, a: V, b: V) -> V | None:
+    """Half of a product of 64 bits, of which both may be asked for, as by random numbers."""
+    t, upper = code.t, op.name == "umulhi"
+    if not upper and frozenset(op.operands) not in code.doubled:
         return None
+    key = "product", t.block, code.level, frozenset((a.ref, b.ref))
+    if key not in code.made:
+        code.made[key] = t.bin("mul", t.cast("zext", a, "i64"), t.cast("zext", b, "i64"))
     wide = code.made[key]
     return t.cast("trunc", t.bin("lshr", wide, V("32", "i64")) if upper else wide, "i32")
 

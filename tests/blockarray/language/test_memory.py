@@ -277,6 +277,23 @@ def test_atomics(dtype):
     np.testing.assert_array_equal(o, [0, 1, 2, 3, 13])
 
 
+def locked(lock_ptr, x_ptr, SEM: tl.constexpr):
+    i = tl.arange(0, 64)
+    while tl.atomic_cas(lock_ptr + 1, 0, 1, sem=SEM) == 1:
+        pass
+    tl.store(x_ptr + i, tl.load(x_ptr + i) + tl.program_id(0) + 1)
+    tl.debug_barrier()
+    tl.atomic_xchg(lock_ptr + 1, 0)
+
+
+@pytest.mark.parametrize("order", ["acq_rel", "acquire"])
+def test_locks(order):
+    lock, x = np.zeros(2, "i4"), np.arange(64, dtype="i4")
+    launch(locked, (3,), lock_ptr=lock, x_ptr=x, SEM=order)
+    np.testing.assert_array_equal(x, np.arange(64) + 6)
+    assert not lock.any()
+
+
 def bits(x_ptr):
     tl.atomic_and(x_ptr, 6)
     tl.atomic_or(x_ptr + 1, 6)

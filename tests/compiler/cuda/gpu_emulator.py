@@ -566,6 +566,10 @@ class Emulator:
         if "cvt.sat.s32.s64" in rhs and (asm := _ASM.match(rhs)):
             ends = np.iinfo(np.int32)
             return np.clip(self.typed(asm[4])[0], ends.min, ends.max).astype(np.int32)
+        if "sub.sat.s32" in rhs and (asm := _ASM.match(rhs)):
+            a, b = (self.typed(x)[0].astype(np.int64) for x in _split(asm[4]))
+            ends = np.iinfo(np.int32)
+            return np.clip(a - b, ends.min, ends.max).astype(np.int32)
         if "wgmma" in rhs and (asm := _ASM.match(rhs)):
             return gpu_warps.wgmma(self, asm[2], [self.typed(a)[0] for a in _split(asm[4])], mask)
         if "bar.red.or" in rhs and (asm := _ASM.match(rhs)):
