@@ -28,6 +28,19 @@ def softmax_kernel(x, out, x_stride, out_stride, n, BLOCK: tl.constexpr):
 
 # The block has to hold a row, so its size follows from the arguments.  `num_warps` says how many groups of 32 threads
 # work on a program on a GPU: the longer the rows, the more.
+#
+# On a GPU, a program of one short row has so little to do that starting it takes longer.  So short rows are taken
+# several at a time there, as a block of two dimensions, which is reduced along the second.
+
+
+@ba.jit
+def short_rows_kernel(x, out, x_stride, out_stride, rows, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    at = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (at < n)
+    v = tl.load(x + row * x_stride + at, mask=inside, other=-float("inf"))
+    e = tl.exp(v - tl.max(v, axis=1, keep_dims=True))
+    tl.store(out + row * out_stride + at, e / tl.sum(e, axis=1, keep_dims=True), mask=inside)
 
 
 def softmax(x, out=None):
@@ -35,7 +48,13 @@ def softmax(x, out=None):
     out = ba.empty_like(x) if out is None else out
     block = ba.next_power_of_2(n)
     warps = min(max(block // 512, 1), 32)
-    softmax_kernel[(rows,)](x, out, x.strides[0] // 4, out.strides[0] // 4, n, BLOCK=block, num_warps=warps)
+    arguments = x, out, x.strides[0] // 4, out.strides[0] // 4
+    if block < 512 and on_gpu():
+        several = 512 // block
+        grid = (ba.cdiv(rows, several),)
+        short_rows_kernel[grid](*arguments, rows, n, ROWS=several, BLOCK=block, num_warps=warps)
+    else:
+        softmax_kernel[(rows,)](*arguments, n, BLOCK=block, num_warps=warps)
     return out
 
 

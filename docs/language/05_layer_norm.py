@@ -71,7 +71,7 @@ def sum_kernel(parts, sums, rows, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
 
 def meta(n):
     block = ba.next_power_of_2(n)
-    return {"BLOCK": block, "num_warps": min(max(block // 512, 1), 16)}
+    return {"BLOCK": block, "num_warps": min(max(block // 256, 1), 16)}
 
 
 def empty(*shape):
