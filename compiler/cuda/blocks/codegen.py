@@ -610,7 +610,7 @@ class Codegen:
 
 def _narrow(bound: Value) -> tuple[Value, ...]:
     """The value of 32 bits that a scalar is, or the two that it is the difference of."""
-    difference = bound.op is not None and bound.op.name == "subtract"
-    casts = [v.op for v in (bound.op.operands if difference else (bound,))]
+    terms = bound.op.operands if bound.op is not None and bound.op.name == "subtract" else (bound,)
+    casts = [v.op for v in terms]
     found = [op.operands[0] for op in casts if op is not None and op.name == "cast"]
     return tuple(found) if len(found) == len(casts) and all(v.type.dtype == "i32" for v in found) else ()
