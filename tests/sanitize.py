@@ -14,6 +14,7 @@ import argparse
 import ctypes
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,12 +32,16 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 SUBJECTS = ("programs", "kernels", "routines", "faults")
+#: Of the programs only the products.
+PRODUCTS = "products"
 #: Sorts of more elements than this take a tool too long.
 SMALL = 70_000
 #: What a tool's process ends with when it found something.
 FOUND = 3
 #: Stands before the name of what runs.
 CASE = "case: "
+#: Reports of a tool at most.
+PRINTED = 1000
 #: How many random programs.
 RANDOM = 100
 
@@ -103,6 +108,12 @@ def programs() -> Iterator[tuple[str, Callable[[Any], Any]]]:
     yield "pad, roll, tile", lambda xp: xp.tile(xp.roll(xp.pad(xp.asarray(odd), 3), 5, axis=1), (2, 1))
     yield "copies", lambda xp: xp.array(xp.asarray(x))[::2, ::-3].copy()
     yield "where", lambda xp: xp.where(xp.asarray(x) > 0, xp.asarray(x), -1)
+    yield from products()
+    yield "batched", lambda xp: xp.matmul(xp.asarray(values(5, 40, 64)), xp.asarray(values(64, 24)))
+    yield "pairwise", lambda xp: xp.sum((xp.asarray(odd)[:, None, :16] - xp.asarray(x)[None, :, :16]) ** 2, axis=-1)
+
+
+def products() -> Iterator[tuple[str, Callable[[Any], Any]]]:
     for m, k, n in ((64, 64, 64), (128, 256, 384), (200, 136, 72), (33, 65, 17), (1, 512, 256), (256, 512, 1)):
         for dtype in (np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.complex64):
             a, b = (values(*s, dtype=np.float32).astype(dtype) for s in ((m, k), (k, n)))
@@ -112,8 +123,6 @@ def programs() -> Iterator[tuple[str, Callable[[Any], Any]]]:
                 f"{name} transposed",
                 lambda xp, a=a, b=b: xp.matmul(xp.ascontiguousarray(a.T).T, xp.ascontiguousarray(b.T).T) + 1,
             )
-    yield "batched", lambda xp: xp.matmul(xp.asarray(values(5, 40, 64)), xp.asarray(values(64, 24)))
-    yield "pairwise", lambda xp: xp.sum((xp.asarray(odd)[:, None, :16] - xp.asarray(x)[None, :, :16]) ** 2, axis=-1)
 
 
 def random_draws(xp: Any) -> Iterator[Any]:
@@ -125,13 +134,28 @@ def random_draws(xp: Any) -> Iterator[Any]:
 
 
 def run_programs(end: float) -> str:
+    import blockarray as ba
+    from tests.fuzz import programs as fuzz
+
+    done = run_each(programs(), end)
+    for draw in random_draws(ba):
+        assert np.isfinite(np.asarray(draw)).all()
+    seeds = 0
+    while seeds < RANDOM and time.monotonic() < end:
+        for x in fuzz.execute(fuzz.make(seeds, length=12, numpys=True), ba, ba.evaluate).values():
+            np.asarray(x)
+        seeds += 1
+    return f"{done}, the draws and {seeds} random programs"
+
+
+def run_each(cases: Iterator[tuple[str, Callable[[Any], Any]]], end: float) -> str:
     """Each program against NumPy, each buffer in an allocation of its own."""
     import blockarray as ba
 
     if any(str(d) != "cpu" for d in ba.devices()):
         allocate_directly()
     done = 0
-    for name, program in programs():
+    for name, program in cases:
         if time.monotonic() > end:
             return f"out of time after {done} programs"
         print(f"{CASE}{name}", flush=True)
@@ -145,16 +169,7 @@ def run_programs(end: float) -> str:
             tolerance = {2: 3e-2, 4: 2e-3, 8: 2e-3}.get(got.dtype.itemsize, 1e-9)
             np.testing.assert_allclose(got.astype(to), want.astype(to), tolerance, tolerance, err_msg=name)
         done += 1
-    for draw in random_draws(ba):
-        assert np.isfinite(np.asarray(draw)).all()
-    from tests.fuzz import programs as fuzz
-
-    seeds = 0
-    while seeds < RANDOM and time.monotonic() < end:
-        for x in fuzz.execute(fuzz.make(seeds, length=12, numpys=True), ba, ba.evaluate).values():
-            np.asarray(x)
-        seeds += 1
-    return f"{done} programs, the draws and {seeds} random programs"
+    return f"{done} programs"
 
 
 def allocate_directly() -> None:
@@ -319,7 +334,7 @@ def start(tool: str, subject: str, seconds: float, folder: Path) -> tuple[str, s
         "--target-processes",
         "application-only",
         "--print-limit",
-        "5",
+        str(PRINTED),
     ]
     command = [
         sanitizer(),
@@ -342,14 +357,24 @@ def start(tool: str, subject: str, seconds: float, folder: Path) -> tuple[str, s
     return f"{tool:10} {subject:9}", process, log
 
 
-def first_report(lines: Sequence[str]) -> list[str]:
-    """What was running when a tool first found fault, and what it said, without the host's frames."""
-    found = [k for k, line in enumerate(lines) if line.startswith("=========") and "COMPUTE-SANITIZER" not in line]
-    if not found:
-        return list(lines[-20:])
-    cases = [line for line in lines[: found[0]] if line.startswith(CASE)]
-    report = [line for line in lines[found[0] :] if "Host Frame" not in line]
-    return [*cases[-1:], *report[:12]]
+def reports(lines: Sequence[str]) -> Iterator[str]:
+    """What ran when a tool found fault, each with how often and the first report, without the host's frames."""
+    cases: dict[str, list[list[str]]] = {}
+    case = "before all"
+    for line in lines:
+        said = re.sub("^=========", "", line)
+        if line.startswith(CASE):
+            case = line
+        elif said != line and not re.search("COMPUTE-SANITIZER|SUMMARY|Host Frame|backtrace", said):
+            found = cases.setdefault(case, [])
+            if not said.startswith("  ") or not found:
+                found.append([])
+            found[-1].append(line)
+    for case, found in cases.items():
+        yield f"{case}: {len(found)} reports"
+        yield from found[0][:6]
+    if not cases:
+        yield from lines[-20:]
 
 
 def main() -> int:
@@ -357,12 +382,14 @@ def main() -> int:
     parser.add_argument("--tools", default=",".join(TOOLS))
     parser.add_argument("--subjects", default=",".join(SUBJECTS))
     parser.add_argument("--seconds", type=float, default=60, help="after which a process starts nothing more")
-    parser.add_argument("--run", choices=SUBJECTS, help="run a subject in this process, without a tool")
+    parser.add_argument("--run", choices=(*SUBJECTS, PRODUCTS), help="run a subject in this process, without a tool")
     args = parser.parse_args()
     if args.run:
         end = time.monotonic() + args.seconds
         if args.run == "faults":
             said = run_faults(args.tools)
+        elif args.run == PRODUCTS:
+            said = run_each(products(), end)
         else:
             said = {"programs": run_programs, "kernels": run_kernels, "routines": run_routines}[args.run](end)
         print(f"ran {said}", flush=True)
@@ -388,7 +415,7 @@ def main() -> int:
             print(f"{label} {verdict} {ran}; {lines[-1].strip('= ') if lines else ''}", flush=True)
             if wrong:
                 failed += 1
-                print("\n".join(f"    {line[:200]}" for line in (*first_report(lines), *lines[-3:])))
+                print("\n".join(f"    {line[:200]}" for line in (*reports(lines), *lines[-3:])))
     return failed
 
 
