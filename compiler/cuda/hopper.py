@@ -73,7 +73,8 @@ class Hopper(Specialised, Wgmma):
         rows, columns = made.block
         # Some columns may be finished twice, which is once too often for what rows are reduced to.
         twice = columns > SIDE and columns % SIDE and any(op.name == "reduce" for op in kernel.body.ops)
-        return rows == ROWS and columns in WIDTHS and not twice and None not in made.maps.values()
+        fits = rows == ROWS and columns in WIDTHS and made.stages > 1
+        return fits and not twice and None not in made.maps.values()
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         super().__init__(kernel, target)
@@ -102,7 +103,8 @@ class Hopper(Specialised, Wgmma):
         room = self.target.shared - self.exchange - self.beside - behind - 4 * BARRIERS
         most = self.kernel.attrs.get("stages", BARRIERS // BARRIER)
         self.stages = min(most, room // self.panels)
-        self.lag = max(LEAST_LAG, min(MOST_LAG, self.stages - 2))
+        # The group that waits holds one stage more than those that it leaves to the other one.
+        self.lag = min(max(LEAST_LAG, min(MOST_LAG, self.stages - 2)), self.stages - 1)
         self.told = self.stages * self.panels
         self.staging = self.told + self.exchange
         self.full = self.staging + behind

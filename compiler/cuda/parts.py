@@ -1,7 +1,8 @@
 """The schedule of products of few tiles and long k on Hopper; see gemm.py.
 
-The blocks of a cluster multiply parts of k of the same tile.  Each leaves its sums in shared memory, from where the
-others read those of their columns, and add them up in the order of the parts.
+The blocks of a cluster multiply parts of k of the same tile.  Each sends its sums to the shared memory of the blocks
+that finish those columns; these add them up in the order of the parts.  A barrier there counts the bytes that have
+arrived, so that nobody waits for memory to be seen, and a block may end while what it sent is under way.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from .. import ir
 from ..llvm.text import V
 from . import memory
 from .hopper import MULTIPLYING, QUAD, Hopper
-from .memory import REMOTE, SHARED, i32
+from .memory import SHARED, i32
 from .pipeline import BARRIER
 from .simt import Sums
 from .target import Target
@@ -25,21 +26,23 @@ class Parts(Hopper):
 
     @staticmethod
     def suits(kernel: ir.Kernel, target: Target) -> bool:
-        return kernel.attrs.get("parts", 1) > 1 and Hopper.suits(kernel, target)
+        # Where rounds turn, blocks do not know whether another tile follows.
+        return kernel.attrs.get("parts", 1) > 1 and "edge" not in kernel.attrs and Hopper.suits(kernel, target)
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         self.cluster = int(kernel.attrs["parts"])
         super().__init__(kernel, target)
 
     def _layout(self) -> None:
-        #: Blocks that finish some of the columns each.
+        #: Blocks that finish some of the columns each, and how many times eight of them.
         quads = self.columns // 8
         self.finishing = max(n for n in range(1, self.cluster + 1) if quads % n == 0)
-        self.exchange = MULTIPLYING * self.columns // 8 * QUAD
+        self.share = quads // self.finishing
+        self.exchange = self.cluster * self.share * MULTIPLYING * QUAD
         super()._layout()
-        #: Barriers of each group of warps: whether all have left their sums, and whether all have read them.
-        self.left = self.nbytes
-        self.read = self.left + 2 * BARRIER
+        #: Barriers of each group of warps: whether all sums are there, and whether all that were sent have been read.
+        self.there = self.nbytes
+        self.read = self.there + 2 * BARRIER
         self.nbytes = self.read + 2 * BARRIER
 
     def _begin(self) -> None:
@@ -57,53 +60,62 @@ class Parts(Hopper):
     def _make_barriers(self) -> None:
         super()._make_barriers()
         for group in range(2):
-            self._make_barrier(self.left + group * BARRIER, self.cluster)
+            self._make_barrier(self.there + group * BARRIER, 1)
             self._make_barrier(self.read + group * BARRIER, self.finishing)
 
     def _meet(self) -> None:
         for side in ("arrive", "wait"):
             self.t.call(f"llvm.nvvm.barrier.cluster.{side}.aligned", "void", [], "convergent nounwind")
 
+    def _locate(self, tile: V) -> None:
+        super()._locate(tile)
+        #: Whether another tile follows.
+        self.more = self.t.cmp("slt", self.t.bin("add", tile, self.step_), self.tiles)
+
     def _compute(self) -> None:
-        t = self.t
-        self.turn = t.cell("i32")
-        t.set(self.turn, i32(1))
+        self.turn = self.t.cell("i32")
+        self.t.set(self.turn, i32(1))
         super()._compute()
-        # Others may read here until they say so.
-        self._wait(self._barrier(self.read, self.group), t.get(self.turn, "i32"), "cluster")
 
     def _finish(self, sums: Sums, origin: Sequence[V], extents: Sequence[V]) -> None:
         t = self.t
+        there, read = (self._barrier(start, self.group) for start in (self.there, self.read))
+        each = self.share * MULTIPLYING * QUAD
         thread = t.bin("sub", self.tid, i32(self.threads - MULTIPLYING))
-        place = t.bin("add", t.bin("mul", thread, i32(QUAD)), i32(self.told))
-        whole = memory.at(t, V("@shared", SHARED), t.cast("zext", place, "i64"))
-        left, read = (self._barrier(start, self.group) for start in (self.left, self.read))
-        speaks = t.cmp("ult", self.own, i32(self.cluster))
+        first = t.bin("add", t.bin("mul", thread, i32(QUAD)), i32(self.told))
         turn = t.get(self.turn, "i32")
         self._wait(read, turn, "cluster")
         turn = t.bin("xor", turn, i32(1))
         t.set(self.turn, turn)
-        self._leave_quads(sums, whole)
-        group = t.bin("add", self.group, i32(1))
-        self._act("bar.sync $0, 128;", group)
-        with t.if_(t.bin("and", speaks, t.cmp("ult", self.own, i32(self.finishing)))):
-            self._arrive_at(left, self.own)
-        with t.if_(t.cmp("ult", self.rank, i32(self.finishing))):
-            self._wait(left, turn, "cluster")
-            count = self.columns // 8 // self.finishing
-            mine = t.bin("mul", self.rank, i32(count * MULTIPLYING * QUAD))
-            totals = self._added(memory.at(t, whole, t.cast("zext", mine, "i64")), count)
-            self._act("bar.sync $0, 128;", group)
-            with t.if_(speaks):
-                self._arrive_at(read, self.own)
+        finishes = t.cmp("ult", self.rank, i32(self.finishing))
+        with t.if_(t.bin("and", finishes, self.lead)):
+            self._expect(there, self.cluster * each // 2)
+        self._give(sums, t.bin("add", t.bin("add", self.base, first), t.bin("mul", self.rank, i32(each))), there)
+        with t.if_(finishes):
+            self._wait(there, turn, "cluster")
+            whole = memory.at(t, V("@shared", SHARED), t.cast("zext", first, "i64"))
+            totals = self._added_quads([memory.at(t, whole, part * each) for part in range(self.cluster)], self.share)
+            with t.if_(self.more):
+                self._act("bar.sync $0, 128;", t.bin("add", self.group, i32(1)))
+                with t.if_(t.cmp("ult", self.own, i32(self.cluster))):
+                    self._arrive_at(read, self.own)
             across = self.across
-            self.across = t.bin("add", across, t.bin("mul", self.rank, i32(8 * count)))
+            self.across = t.bin("add", across, t.bin("mul", self.rank, i32(8 * self.share)))
             super()._finish(totals, origin, extents)
             self.across = across
 
-    def _added(self, place: V, count: int) -> Sums:
-        """The sums of so many blocks of eight columns, over the parts in their order."""
-        there = lambda rank: self.t.call(
-            "llvm.nvvm.mapa.shared.cluster", REMOTE, [place, i32(rank)], "nounwind memory(none)"
-        )
-        return self._added_quads([there(rank) for rank in range(self.cluster)], count)
+    def _give(self, sums: Sums, place: V, barrier: V) -> None:
+        """Send the thread's sums to `place` of the blocks that finish them; their bytes count at a barrier there."""
+        quads = self._quads(sums)
+        for rank in range(self.finishing):
+            mine = quads[rank * self.share : (rank + 1) * self.share]
+            values = [self.t.get(cell, "float") for quad in mine for cell in quad]
+            sent = "".join(
+                "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
+                f"[to+{k * MULTIPLYING * QUAD}], {{{', '.join(f'${2 + 4 * k + i}' for i in range(4))}}}, [at]; "
+                for k in range(self.share)
+            )
+            self._act(
+                f"{{ .reg .b32 to, at; mapa.shared::cluster.u32 to, $0, {rank}; "
+                f"mapa.shared::cluster.u32 at, $1, {rank}; {sent}}}", place, barrier, *values,
+            )  # fmt: skip

@@ -38,7 +38,7 @@ class Pipelined:
 
     def _act(self, text: str, *operands: V) -> None:
         """An instruction with an effect on memory."""
-        letters = ["r" if v.ty == "i32" else "l" for v in operands]
+        letters = [{"i32": "r", "float": "f"}.get(v.ty, "l") for v in operands]
         args = ", ".join(map(str, operands))
         constraints = ",".join([*letters, "~{memory}"])
         self.t.line(f'call void asm sideeffect "{text}", "{constraints}"({args}) convergent nounwind')

@@ -102,11 +102,23 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
         count = int(re.findall(r"(\d+);", text)[0])
         for who, block in zip(threads, blocks):
             e.barriers[block, int(operands[0][who])] = Barrier(count, count)
+    elif "st.async" in text:
+        rank = int(re.findall(r"mapa\S+ to, \$0, (\d+)", text)[0])
+        for who in threads:
+            there = e.other(who, rank)
+            barrier = e.barriers[there, int(operands[1][who])]
+            for beyond, numbers in re.findall(r"\[to\+(\d+)\], {(.*?)}, \[at\]", text):
+                words = np.array([operands[int(k[1:])][who] for k in numbers.split(", ")]).view(np.uint8)
+                start = int(operands[0][who]) + int(beyond)
+                places = slice(start, start + words.size)
+                assert start % words.size == 0 and not e.unread[there, places].any(), "overwritten before it was read"
+                e.shared[there, places], e.unread[there, places] = words, True
+                barrier.nbytes -= words.size
+            barrier.settle()
+        e.blocked[:] = False
     elif "mapa" in text:
-        for who, block in zip(threads, blocks):
-            assert operands[1][who] < e.cluster and e.epoch[who // e.threads], "no such block, or not begun"
-            there = block // e.cluster * e.cluster + int(operands[1][who])
-            e.barriers[there, int(operands[0][who])].arrive()
+        for who in threads:
+            e.barriers[e.other(who, int(operands[1][who])), int(operands[0][who])].arrive()
         e.blocked[:] = False
     elif text.startswith(("mbarrier.arrive", "cp.async.mbarrier.arrive.noinc")):
         for who, block in zip(threads, blocks):

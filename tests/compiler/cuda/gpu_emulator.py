@@ -194,6 +194,8 @@ class Emulator:
         self.memory = memory
         self.shared = np.zeros((count * code.cluster, max(code.shared, 1)), np.uint8)
         self.races = Races(self.shared.size)
+        #: What other blocks sent and nobody has read.
+        self.unread = np.zeros(self.shared.shape, np.bool_)
         self.epoch = np.zeros(count, np.int32)
         #: Barriers in shared memory, by block and address; threads that wait for one.
         self.barriers: dict[tuple[int, int], gpu_copies.Barrier] = {}
@@ -225,7 +227,7 @@ class Emulator:
 
     def _run(self, mask: np.ndarray) -> None:
         """Run a function from its beginning, by some of the threads."""
-        at = np.where(mask, 0, -1)
+        at = self.at = np.where(mask, 0, -1)
         came = np.full(self.count, -1, np.int64)
         while (at >= 0).any():
             # In each program, the earliest block in the text: loops finish before what follows them, branches join
@@ -241,12 +243,12 @@ class Emulator:
 
     def _invoke(self, name: str, args: list[np.ndarray], mask: np.ndarray) -> np.ndarray:
         """Call one of the module's functions."""
-        frame = self.blocks, self.numbers, self.values, self.cells, self.result
+        frame = self.blocks, self.numbers, self.values, self.cells, self.result, self.at
         self._enter(name, args)
         self._run(mask)
         result = self.result
         assert result is not None
-        self.blocks, self.numbers, self.values, self.cells, self.result = frame
+        self.blocks, self.numbers, self.values, self.cells, self.result, self.at = frame
         return result
 
     def _block(self, here: int, mask: np.ndarray, at: np.ndarray, came: np.ndarray) -> None:
@@ -288,6 +290,14 @@ class Emulator:
                 else:
                     shape = mask if new.ndim == 1 else mask[:, None]
                     self.values[name] = np.where(shape, new, old).astype(new.dtype)
+
+    def other(self, who: int, rank: int) -> int:
+        """Another block of a thread's cluster, whose memory there must be."""
+        first = who // self.threads * self.cluster
+        assert 0 <= rank < self.cluster and self.epoch[first // self.cluster], "no such block, or not begun"
+        threads = slice((first + rank) * self.block, (first + rank + 1) * self.block)
+        assert (self.at[threads] >= 0).any(), "a block that has ended"
+        return first + rank
 
     # -- values -------------------------------------------------------------------------------------------------------
     def value(self, ref: str, ty: str) -> np.ndarray:
@@ -487,6 +497,8 @@ class Emulator:
         who, places = self._places(address, space, size * n, mask)
         raw = np.zeros((self.count, size * n), np.uint8)
         self._note("load", space, who, places)
+        if "(1)" not in space:
+            self.unread.reshape(-1)[places] = False
         raw[who] = (self.memory.bytes if "(1)" in space else self.shared.reshape(-1))[places]
         return raw.view(_type(elem))
 

@@ -334,6 +334,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "product bf16 160": lambda: product("bf16", 136, 400, 144, 128, broad=160),
     "product f16 96 b": lambda: product("f16", 144, 112, 80, 128, "b", broad=96),
     "product bf16 224 odd": lambda: product("bf16", 130, 259, 80, 128, broad=224, pad=16 - 259 % 16),
+    "product f16 64 long": lambda: product("f16", 128, 64, 272, 128, broad=64),
     "product bf16 160 parts": lambda: product("bf16", 128, 160, 272, 128, broad=160, parts=2),
     "dense bf16 160": lambda: dense(n=336, broad=160),
     "finished bf16 224": lambda: finished(n=240, broad=224),

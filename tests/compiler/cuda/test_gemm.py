@@ -84,7 +84,7 @@ def test_few_rows_of_a_computed_operand(name):
 
 
 @pytest.mark.parametrize("attrs", [{"together": 1}, {"stages": 2}, {"together": 32, "stages": 3}])
-@pytest.mark.parametrize("name", ["dense bf16", "product bf16 a ahead 144 128", "product f32"])
+@pytest.mark.parametrize("name", ["dense bf16", "product f16 64 long", "product f32"])
 def test_what_a_tuner_chooses(name, attrs):
     case = gpu_products.CASES[name]()
     case.kernel.attrs.update(attrs)
