@@ -113,8 +113,7 @@ class Dequantised(Hopper):
             arrived.append((stage, here, t.bin("add", start, i32(2 * BOX * step))))
             self._advance(ring)
         for step, (_, here, offset) in enumerate(arrived):
-            turn = t.bin("mul", t.bin("add", number, i32(step)), i32(self.apart))
-            k = t.bin("mul", t.bin("add", turn, self.skipped), i32(STEP))
+            k = t.bin("mul", t.bin("add", t.bin("add", number, self.skipped), i32(step)), i32(STEP))
             self._compute_panel(here, t.bin("add", t.bin("add", self.base, offset), group), self.places, k)
         self._act("fence.proxy.async.shared::cta;")
         self._act("bar.sync $0, 128;", t.bin("add", self.group, i32(1)))

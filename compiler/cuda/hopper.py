@@ -52,9 +52,6 @@ class Hopper(Specialised, Wgmma):
     cluster = 1
     added = False
     exchange = 0
-    #: Whether blocks that multiply parts of k take its steps in turns, and how far apart those of one are then.
-    alternating = True
-    apart = 1
     #: Columns to which the products of a last tile that has no more are restricted (0: they are not), and whether the
     #: tile whose panels are loaded is such a one, where that matters.
     edge = 0
@@ -172,29 +169,15 @@ class Hopper(Specialised, Wgmma):
         for count in self.counts:
             self.tiles = t.bin("mul", self.tiles, count)
         self._open(self.names.values())
-        #: The first step of k that this block multiplies, how many it does, and how many there are.
+        #: Steps of k before those that this block multiplies, and how many these are.
         self.skipped = i32(0)
         length = e.integer(self.kernel.dims[self.k].size)
         steps = t.bin("lshr", t.bin("add", length, i64(self.depth - 1)), i64(self.depth.bit_length() - 1))
-        self.steps = self.total = t.cast("trunc", steps, "i32")
+        self.steps = t.cast("trunc", steps, "i32")
 
     def _blocks(self) -> tuple[V, V]:
         """The first tile, and how far it is to the next one."""
         return self._special("ctaid.x"), self._special("nctaid.x")
-
-    def _take_part(self, rank: V, parts: int) -> None:
-        """Of all steps of k multiply one of so many parts.
-
-        Blocks that take turns read neighbouring memory at a time, from the same pages.
-        """
-        t, total = self.t, self.total
-        if self.alternating:
-            self.apart, self.skipped = parts, rank
-            self.steps = t.bin("udiv", t.bin("sub", t.bin("add", total, i32(parts - 1)), rank), i32(parts))
-            return
-        each = t.bin("udiv", t.bin("add", total, i32(parts - 1)), i32(parts))
-        self.skipped = t.call("llvm.umin.i32", "i32", [t.bin("mul", rank, each), total])
-        self.steps = t.call("llvm.umin.i32", "i32", [each, t.bin("sub", total, self.skipped)])
 
     def _make_barriers(self) -> None:
         for beyond in self._bunches():
@@ -251,8 +234,7 @@ class Hopper(Specialised, Wgmma):
             with t.for_(self.steps) as number:
                 stage, parity = self._present(ring)
                 panel = t.bin("add", self.base, t.bin("mul", stage, i32(self.panels)))
-                step = t.bin("add", t.bin("mul", number, i32(self.apart)), self.skipped)
-                k = t.bin("shl", step, i32(self.depth.bit_length() - 1))
+                k = t.bin("shl", t.bin("add", number, self.skipped), i32(self.depth.bit_length() - 1))
                 for beyond, bunch in self._bunches().items():
                     self._wait(self._barrier(self.empty + beyond, stage), t.bin("xor", parity, i32(1)))
                     full = self._barrier(self.full + beyond, stage)

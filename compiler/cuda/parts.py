@@ -47,7 +47,11 @@ class Parts(Hopper):
 
     def _begin(self) -> None:
         super()._begin()
-        self._take_part(self.rank, self.cluster)
+        t = self.t
+        # This block's part of the steps.
+        each = t.bin("udiv", t.bin("add", self.steps, i32(self.cluster - 1)), i32(self.cluster))
+        self.skipped = t.call("llvm.umin.i32", "i32", [t.bin("mul", self.rank, each), self.steps])
+        self.steps = t.call("llvm.umin.i32", "i32", [each, t.bin("sub", self.steps, self.skipped)])
 
     def _blocks(self) -> tuple[V, V]:
         self.rank = self._special("cluster.ctarank")

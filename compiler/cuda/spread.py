@@ -52,12 +52,16 @@ class Spread(Hopper):
         t = self.t
         words = next(p for p in self.kernel.params if p.name == "workspace")
         self.words = self.e.integer(words)
+        self.each = t.bin("udiv", t.bin("add", self.steps, i32(self.parts - 1)), i32(self.parts))
+        self.total = self.steps
         self.tiles = t.bin("mul", self.tiles, i32(self.parts))
 
     def _locate(self, tile: V) -> None:
         t = self.t
         self.number, self.rank = t.bin("udiv", tile, i32(self.parts)), t.bin("urem", tile, i32(self.parts))
-        self._take_part(self.rank, self.parts)
+        # The block's part of the steps.
+        self.skipped = t.call("llvm.umin.i32", "i32", [t.bin("mul", self.rank, self.each), self.total])
+        self.steps = t.call("llvm.umin.i32", "i32", [self.each, t.bin("sub", self.total, self.skipped)])
         super()._locate(self.number)
 
     def _finish(self, sums: Sums, origin: Sequence[V], extents: Sequence[V]) -> None:
