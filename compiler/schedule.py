@@ -76,7 +76,7 @@ GPU_TILES: dict[str, dict[tuple[int, int], float]] = {
 #: one, and of a step of 64 along k.
 GPU_WIDE_PRODUCT = {(128, 256): (2.7, 0.61), (128, 128): (0.8, 0.33), (128, 64): (0.5, 0.25)}
 #: GPU: the same of tiles that only the copy engine fills, and of those of few columns, or rows.
-GPU_BOXED_PRODUCT = {(128, 224): (2.1, 0.575), (128, 192): (1.5, 0.478), (128, 160): (1.1, 0.435)}
+GPU_BOXED_PRODUCT = {(128, 224): (2.1, 0.575), (128, 192): (1.5, 0.463), (128, 160): (1.1, 0.435)}
 GPU_NARROW_PRODUCT = {(128, 32): (0.3, 0.25), (128, 16): (0.3, 0.24)}
 #: GPU: microseconds of beginning a product; bytes of memory that a processor takes in one.
 GPU_BEGINNING, GPU_BYTES = 1.0, 30_000

@@ -1,7 +1,7 @@
 """The schedule of products of few tiles and long k on Hopper; see gemm.py.
 
 The blocks of a cluster multiply parts of k of the same tile.  Each sends its sums to the shared memory of the blocks
-that finish those columns; these add them up in the order of the parts.  A barrier there counts the bytes that have
+that finish those columns; these add them up, always in the same order.  A barrier there counts the bytes that have
 arrived, so that nobody waits for memory to be seen, and a block may end while what it sent is under way.
 """
 
@@ -38,7 +38,7 @@ class Parts(Hopper):
         quads = self.columns // 8
         self.finishing = max(n for n in range(1, self.cluster + 1) if quads % n == 0)
         self.share = quads // self.finishing
-        self.exchange = self.cluster * self.share * MULTIPLYING * QUAD
+        self.exchange = (self.cluster - 1) * self.share * MULTIPLYING * QUAD
         super()._layout()
         #: Barriers of each group of warps: whether all sums are there, and whether all that were sent have been read.
         self.there = self.nbytes
@@ -89,12 +89,18 @@ class Parts(Hopper):
         t.set(self.turn, turn)
         finishes = t.cmp("ult", self.rank, i32(self.finishing))
         with t.if_(t.bin("and", finishes, self.lead)):
-            self._expect(there, self.cluster * each // 2)
-        self._give(sums, t.bin("add", t.bin("add", self.base, first), t.bin("mul", self.rank, i32(each))), there)
+            self._expect(there, (self.cluster - 1) * each // 2)
+        self._give(sums, t.bin("add", self.base, first), there)
         with t.if_(finishes):
+            kept = self._kept(sums)
             self._wait(there, turn, "cluster")
             whole = memory.at(t, V("@shared", SHARED), t.cast("zext", first, "i64"))
-            totals = self._added_quads([memory.at(t, whole, part * each) for part in range(self.cluster)], self.share)
+            others = [memory.at(t, whole, slot * each) for slot in range(self.cluster - 1)]
+            totals = self._added_quads(others, self.share)
+            for k, own in enumerate(kept):
+                for i, x in enumerate(own):
+                    cell = totals[i // 2][2 * k + i % 2][0]
+                    t.set(cell, t.bin("fadd", t.get(cell, "float"), x))
             with t.if_(self.more):
                 self._act("bar.sync $0, 128;", t.bin("add", self.group, i32(1)))
                 with t.if_(t.cmp("ult", self.own, i32(self.cluster))):
@@ -105,17 +111,31 @@ class Parts(Hopper):
             self.across = across
 
     def _give(self, sums: Sums, place: V, barrier: V) -> None:
-        """Send the thread's sums to `place` of the blocks that finish them; their bytes count at a barrier there."""
-        quads = self._quads(sums)
+        """Send the thread's sums to the other blocks that finish them; their bytes count at a barrier there."""
+        t, quads = self.t, self._quads(sums)
         for rank in range(self.finishing):
-            mine = quads[rank * self.share : (rank + 1) * self.share]
-            values = [self.t.get(cell, "float") for quad in mine for cell in quad]
-            sent = "".join(
-                "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
-                f"[to+{k * MULTIPLYING * QUAD}], {{{', '.join(f'${2 + 4 * k + i}' for i in range(4))}}}, [at]; "
-                for k in range(self.share)
-            )
-            self._act(
-                f"{{ .reg .b32 to, at; mapa.shared::cluster.u32 to, $0, {rank}; "
-                f"mapa.shared::cluster.u32 at, $1, {rank}; {sent}}}", place, barrier, *values,
-            )  # fmt: skip
+            with t.if_(t.cmp("ne", self.rank, i32(rank))):
+                # A block has slots for all others, in their order.
+                slot = t.bin("sub", self.rank, t.cast("zext", t.cmp("ugt", self.rank, i32(rank)), "i32"))
+                to = t.bin("add", place, t.bin("mul", slot, i32(self.share * MULTIPLYING * QUAD)))
+                mine = quads[rank * self.share : (rank + 1) * self.share]
+                values = [t.get(cell, "float") for quad in mine for cell in quad]
+                sent = "".join(
+                    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
+                    f"[to+{k * MULTIPLYING * QUAD}], {{{', '.join(f'${2 + 4 * k + i}' for i in range(4))}}}, [at]; "
+                    for k in range(self.share)
+                )
+                self._act(
+                    f"{{ .reg .b32 to, at; mapa.shared::cluster.u32 to, $0, {rank}; "
+                    f"mapa.shared::cluster.u32 at, $1, {rank}; {sent}}}", to, barrier, *values,
+                )  # fmt: skip
+
+    def _kept(self, sums: Sums) -> list[list[V]]:
+        """The thread's sums that its block finishes."""
+        t, quads = self.t, self._quads(sums)
+        found = [[t.get(cell, "float") for cell in quad] for quad in quads[: self.share]]
+        for rank in range(1, self.finishing):
+            own = t.cmp("eq", self.rank, i32(rank))
+            for kept, quad in zip(found, quads[rank * self.share :], strict=False):
+                kept[:] = [t.select(own, t.get(cell, "float"), x) for cell, x in zip(quad, kept, strict=True)]
+        return found
