@@ -5,6 +5,7 @@
 The subjects, each under each tool in a process of its own, all at once: `kernels` (the checked cases of
 tests/compiler/cuda/bringup.py, and products), `routines` (small cases of bringup_sort.py), `programs` (array code,
 through the whole library, then random programs) and `faults` (kernels that are wrong: each tool must find its own).
+`products` are those of the programs, if they are asked for. No report is excused.
 Prints what each tool said at last; the exit status is the number of runs that were not as they should be.
 """
 
