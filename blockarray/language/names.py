@@ -61,6 +61,8 @@ class Names:
             return value.value
         if annotated or _lasting(value):
             return value
+        if hasattr(value, "shape"):
+            raise CompilationError(f"{name} is a global array: kernels take arrays as arguments")
         raise CompilationError(
             f"{name} is a global variable, which may change: make it a constant by {name} = tl.constexpr({value!r})"
         )

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import difflib
 import inspect
 import operator
 from collections.abc import Callable, Sequence
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from . import elementwise, program
@@ -176,7 +177,10 @@ class Visitor(Control):
                 return owner if node.attr == "value" else constexpr_type(owner)
             owner = tensor(owner) if is_number(owner) else owner
         if not hasattr(owner, node.attr):
-            raise CompilationError(f"{spell(owner)} has no attribute {node.attr}")
+            near = difflib.get_close_matches(node.attr, dir(owner), 1)
+            hint = f": did you mean {near[0]}?" if near else ""
+            what = ast.unparse(node.value) if isinstance(owner, ModuleType) else spell(owner)
+            raise CompilationError(f"{what} has no attribute {node.attr}{hint}")
         return getattr(owner, node.attr)
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
