@@ -18,8 +18,8 @@ is installed, the tutorials run with it, too.  Options:
 
 The tables say what became of each file, and what its plots would show: the last points of each line.  Where a test
 wants an error, any message will do: Triton's words are not ours.  A failure is "failed" if a result is wrong, or if
-something is missing.  Others are of the text of PTX (which a CPU shows as a Hopper would have it), of Triton's words, or
-of its insides: its intermediate representations, its private modules, and what it refuses and we do not.
+something is missing.  Others are of the text of PTX (which a CPU shows as a Hopper would have it), of Triton's words,
+or of its insides: its intermediate representations, its private modules, and what it refuses and we do not.
 """
 
 from __future__ import annotations

@@ -66,9 +66,9 @@ class Panel(NamedTuple):
         """Where a line (a row if `deep`, else a column) begins that is a multiple of eight, in those units."""
         if deep:
             return first * self.row >> 4
+        # Groups of warps that share the columns may begin within a row: what swaps pieces goes by their addresses.
         box, inside = divmod(first * self.size, self.row)
-        assert inside == 0
-        return box * self.box >> 4
+        return box * self.box + inside >> 4
 
     def placed(self, t: Text, row: V, column: V) -> V:
         """The offset of an element, in bytes."""

@@ -22,7 +22,7 @@ from ..target import Target
 from . import layout
 from .axes import extents_of
 from .layout import Bit, Layout
-from .panel import DEPTH, PIECE, ROW, Panel
+from .panel import DEPTH, PIECE, Panel
 from .streams import is_copied, is_staged, suits
 
 if TYPE_CHECKING:
@@ -43,10 +43,7 @@ def takes(op: Op, warps: int, target: Target) -> bool:
     if target.arch != "sm_90a" or warps < GROUP_BITS or not suits(op):
         return False
     m, n = extents_of(op.result)
-    across = max(0, warps - GROUP_BITS - (layout.log2(m) - 6))
-    # Groups that share the columns get whole boxes of a second operand that may lie across the depth.
-    least = ROW // 2 if across and dtypes.SIZE[op.operands[1].type.dtype] == 2 else 8
-    return n >> across >= least
+    return n >> max(0, warps - GROUP_BITS - (layout.log2(m) - 6)) >= 8
 
 
 def rows_of(extents: Sequence[int], warps: int) -> Layout:
