@@ -161,6 +161,7 @@ CASES = {
     "matmul": matmul,
     "eight warps": lambda: matmul(256, 128, 192, (128, 64, 64), 8),
     "columns shared": lambda: matmul(64, 256, 128, (64, 128, 64), 8),
+    "columns of one box shared": lambda: matmul(64, 128, 64, (64, 64, 64), 8),
     "many rows": lambda: matmul(256, 64, 64, (256, 64, 64), 4),
     "wide": lambda: matmul(64, 256, 128, (64, 256, 64), 4),
     "wide and short": lambda: matmul(64, 256, 64, (64, 256, 32), 4, stages=4),
