@@ -38,6 +38,8 @@ STAGES = 3
 COPIES = {4: "ca", 8: "ca", 16: "cg"}
 #: Ops that may be computed twice, beside those that are elementwise.
 _PURE = assign.SHAPES | {"const", "iota", "program_id", "int_to_ptr"}
+#: Version of PTX that can ignore what is copied.
+IGNORING = 75
 _EFFECTS = frozenset(("begin", "fetch", "commit", "await", "end"))
 _I32 = Type("i32")
 
@@ -50,6 +52,8 @@ class Stream:
     op: Op
     inner: int
     width: int
+    #: Whether of each so many all or none are loaded.
+    whole: bool
     #: Whether products add up along its rows; None: other ops take it.
     deep: bool | None
 
@@ -92,7 +96,7 @@ class _Finder:
         deep = found[0] if found and (dtypes.SIZE[dtype] > 1 or all(found)) else None
         if deep is None and not self._multiplied(op.result):
             return None
-        return Stream(op, inner, width, deep)
+        return Stream(op, inner, width, assign.width(self.axes, op, inner) >= width, deep)
 
     def _readers(self, value: Value, inner: int) -> list[bool] | None:
         """Of each product that a tile is an operand of, whether it adds up along a dim; None if it has other uses."""
@@ -120,6 +124,10 @@ class _Finder:
             return kinds is not None and value.type.dtype in kinds
         nbytes = dtypes.SIZE[value.type.dtype] * prod(extents_of(value))
         return nbytes >= ALIGNMENT and min(extents_of(value)) >= 32 // dtypes.SIZE[value.type.dtype]
+
+    def shares(self, loop: Op) -> bool:
+        """Whether a loop has products whose instructions read shared memory."""
+        return any(op.name == "dot" and wgmma.takes(op, self.warps, self.target) for op in loop.regions[0].ops)
 
     def _multiplied(self, value: Value) -> bool:
         """Whether something made of a tile, element by element, is multiplied."""
@@ -221,7 +229,7 @@ class _Ahead(Rewriter):
         zero = self._const(0)
         outer, self.out = self.out, []
         self.replaced.update(zip(body.args, args, strict=True))
-        self._emit("await", (step,), None, pending=stages - 2)
+        self._emit("await", (step,), None, pending=stages - 2, proxy=self.finder.shares(loop))
         first, last = self._emit("equal", (slot, self._const(0)), BOOL), self._const(stages - 1)
         before = self._emit("subtract", (slot, self._const(1)), _I32)
         free = self._emit("where", (first, last, before), _I32)
@@ -289,7 +297,10 @@ class _Again(Rewriter):
 
 
 def _attrs(stream: Stream, number: int, count: int) -> dict[str, object]:
-    return {"stream": number, "slots": count, "inner": stream.inner, "width": stream.width, "deep": stream.deep}
+    return {
+        "stream": number, "slots": count, "inner": stream.inner, "width": stream.width, "whole": stream.whole,
+        "deep": stream.deep,
+    }  # fmt: skip
 
 
 # -- their code -------------------------------------------------------------------------------------------------------
@@ -363,26 +374,37 @@ class Ahead:
         access = Access(code, Op(op.attrs["load"], tuple(load), (Type(dtype, op.attrs["extents"]),), op.attrs), given)
         access.groups = [list(range(r, r + width)) for r in range(0, given.registers, width)]
         there, writer = code.integer(inside), code.writer(given)
-        name = f"llvm.nvvm.cp.async.{COPIES[width * size]}.shared.global.{width * size}.s"
-        copies: list[list[V]] = []
-        counts = self._counts(access, inner, width)
+        copies: list[tuple[V, int, V, int, V, V]] = []
+        counts = self._counts(access, inner, width, op.attrs["whole"])
         for (first, *_), (ptr, beyond), (mask, count) in zip(access.groups, access.addresses(), counts, strict=True):
-            whole = there if mask is None else t.bin("and", there, mask)
-            nbytes = t.select(whole, t.bin("mul", count, i32(size)), i32(0))
-            to, further = stored.pointer(given.threads, stored.place(given.regs, first))
-            copies.append([at(t, to, further), at(t, ptr, beyond), nbytes])
+            mask = there if mask is None else t.bin("and", there, mask)
+            copies.append((*stored.pointer(given.threads, stored.place(given.regs, first)), ptr, beyond, mask, count))
         after = t.new_label("copied")
         if writer is not None:
             some = t.new_label("copies")
             t.br_if(writer, some, after)
             t.label(some)
-        for args in copies:
-            t.call(name, "void", args, "nounwind")
+        for copy in copies:
+            self._copy(width * size, size, op.attrs["whole"], *copy)
         if writer is not None:
             t.br(after)
             t.label(after)
 
-    def _counts(self, access: Access, inner: int, width: int) -> Iterator[tuple[V | None, V]]:
+    def _copy(
+        self, nbytes: int, size: int, whole: bool, to: V, further: int, ptr: V, beyond: int, mask: V, count: V
+    ) -> None:
+        """Copy some elements, if the mask says so, and make the others zero."""
+        t, how = self.code.t, COPIES[nbytes]
+        if whole and self.code.target.ptx >= IGNORING:
+            text = f"cp.async.{how}.shared.global [$0+{further}], [$1+{beyond}], {nbytes}, $2;"
+            ignored = t.bin("xor", mask, V("true", "i1"))
+            t.line(f'call void asm sideeffect "{text}", "l,l,b,~{{memory}}"({to}, {ptr}, {ignored})')
+            return
+        some = t.select(mask, t.bin("mul", count, i32(size)), i32(0))
+        name = f"llvm.nvvm.cp.async.{how}.shared.global.{nbytes}.s"
+        t.call(name, "void", [at(t, to, further), at(t, ptr, beyond), some], "nounwind")
+
+    def _counts(self, access: Access, inner: int, width: int, whole: bool) -> Iterator[tuple[V | None, V]]:
         """Whether each group is copied, and how many of its elements are: all, or those within a view's bounds."""
         code, t, rank = self.code, self.code.t, len(access.extents)
         if access.op.name == "load_ptr" or not access.op.attrs.get("bounded"):
@@ -395,7 +417,7 @@ class Ahead:
             mask, count = None, i32(width)
             for d, left in enumerate(room):
                 away = i32(access.layout.offset(first, d))
-                if d == inner:
+                if d == inner and not whole:
                     count = t.call("llvm.smin.i32", "i32", [t.bin("sub", left, away), count])
                     count = t.call("llvm.smax.i32", "i32", [count, i32(0)])
                 else:
@@ -414,8 +436,8 @@ class Ahead:
         """Wait for the present round's copies."""
         t = self.code.t
         t.call("llvm.nvvm.cp.async.wait.group", "void", [i32(op.attrs["pending"])], "nounwind")
-        if self.code.target.arch == "sm_90a":
-            # Tensor cores may read memory themselves.
+        if op.attrs["proxy"]:
+            # Tensor cores read memory themselves.
             t.line('call void asm sideeffect "fence.proxy.async.shared::cta;", "~{memory}"() convergent nounwind')
         self.code.synchronize()
 

@@ -30,6 +30,8 @@ _FLOAT = {"half": np.float16, "bfloat": ml_dtypes.bfloat16, "float": np.float32,
 _VECTOR = re.compile(r"<(\d+) x (.+)>")
 _CALL = re.compile(r"call (.+?) @([\w.]+)\((.*)\)")
 _ASM = re.compile(r'call (.+?) asm (?:sideeffect )?"(.*?)", "(.*?)"\((.*)\)')
+#: A copy that may ignore its source.
+_IGNORING = re.compile(r"cp\.async\.c[ag]\.shared\.global \[\$0\+(\d+)\], \[\$1\+(\d+)\], (\d+), \$2;")
 _CASTS = frozenset((
     "zext", "sext", "trunc", "bitcast", "fpext", "fptrunc", "sitofp", "uitofp", "ptrtoint", "inttoptr",
 ))  # fmt: skip
@@ -519,6 +521,12 @@ class Emulator:
             address, space = self.typed(ptr)
             self._store(x, address, space, mask)
         elif asm := _ASM.match(line):
+            if found := _IGNORING.match(asm[2]):
+                further, beyond, width = map(int, found.groups())
+                to, source, ignored = (self.typed(x)[0] for x in _split(asm[4]))
+                copied = gpu_warps.copied(self, source + beyond, width // 4, np.where(ignored, 0, width), mask)
+                self.copies.append((copied, to + further, mask, self.groups.copy()))
+                return
             if gpu_copies.effect(self, asm[2], [self.typed(x)[0] for x in _split(asm[4])], mask):
                 return
             if asm[2].startswith("fence."):
