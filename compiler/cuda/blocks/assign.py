@@ -12,27 +12,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from ... import dtypes, ops
+from ... import dtypes
 from ...ir import Block, Kernel, Op, Value
 from ..target import Target
 from . import dot, layout, streams
-from .axes import Axes, constant, extents_of
+from .axes import Axes, constant, extents_of, is_elementwise
 from .layout import Extents, Layout, Renamed, behind
 
 #: Shape ops that any layout of a result can be had through.
 SHAPES = frozenset(("broadcast", "trans", "reshape", "join", "cat"))
-#: Elementwise ops that are no rows of the table.
-PLAIN = frozenset(("cast", "bitcast", "hint"))
 LOADS = frozenset(("load_ptr", "load_view"))
 #: Ops that access a tile's elements in memory.
 ACCESSES = frozenset(("load_ptr", "load_view", "store_ptr", "store_view", "atomic"))
 #: Bytes of an access; of a sector of memory.
 WIDEST, SECTOR = 16, 32
-
-
-def is_elementwise(op: Op) -> bool:
-    row = ops.TABLE.get(op.name)
-    return op.name in PLAIN or (row is not None and row.kind == "elementwise")
 
 
 def accessed(op: Op) -> Extents:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ... import dtypes
+from ... import dtypes, ops
 from ...ir import Block, Kernel, Op, Value
 from .layout import Extents
 
@@ -16,6 +16,8 @@ from .layout import Extents
 ZERO = 1 << 62
 #: What arguments that are `aligned` are multiples of; pointers in bytes.
 ALIGNED = 16
+#: Elementwise ops that are no rows of the table.
+PLAIN = frozenset(("cast", "bitcast", "hint"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,11 @@ Info = tuple[Axis, ...]
 
 def extents_of(value: Value) -> Extents:
     return tuple([int(e) for e in value.type.extents])
+
+
+def is_elementwise(op: Op) -> bool:
+    row = ops.TABLE.get(op.name)
+    return op.name in PLAIN or (row is not None and row.kind == "elementwise")
 
 
 def lowest(n: int) -> int:

@@ -31,13 +31,26 @@ def layouts(walk: Any, op: Op) -> tuple[Layout, list[Layout | None]]:
     extents = extents_of(op.result)
     if wgmma.takes(op, walk.warps, walk.target):
         sums = wgmma.rows_of(extents, walk.warps)
-        return sums, [wgmma.first_of(op.operands[0], sums), None, sums]
+        return sums, [wgmma.first_of(op.operands[0], sums), _second(op, walk.warps), sums]
     if kinds := mma.multiplied(op, walk.target):
         sums = mma.sums_of(extents, walk.warps, walk.chained)
-        return sums, [mma.fragment(extents_of(op.operands[0]), sums, False, kinds[0]), None, sums]
+        first = mma.fragment(extents_of(op.operands[0]), sums, False, kinds[0])
+        return sums, [first, _second(op, walk.warps, kinds[1]), sums]
     vector = min(2, max(0, sum(map(layout.log2, extents)) - walk.threads))
     found = layout.blocked(extents, walk.warps, vector)
     return found, [None, None, found]
+
+
+def _second(op: Op, warps: int, dtype: str | None = None) -> Layout | None:
+    """The layout in which a second operand is put into shared memory that is made of what was copied there; None: any.
+
+    Without a `dtype` as which single warps multiply it, it is one of Hopper's products.
+    """
+    value = op.operands[1]
+    inner = mma.rows_of(value)
+    if inner is None or (dtype is None and inner != (dtypes.SIZE[value.type.dtype] == 2)):
+        return None
+    return mma.put_from(value, warps, dtype or value.type.dtype)
 
 
 def chained(kernel: Kernel) -> bool:

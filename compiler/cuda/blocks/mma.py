@@ -20,7 +20,7 @@ from ..memory import at, i32, parts
 from ..mma import NAMES
 from ..target import Target
 from . import layout
-from .axes import extents_of
+from .axes import extents_of, is_elementwise
 from .convert import in_threads
 from .layout import Bit, Extents, Layout
 from .panel import PIECE, ROW
@@ -455,13 +455,41 @@ def _converted(code: Codegen, tile: Tile, value: Value, dtype: str) -> Tile:
     return [convert(code.t, v, value.type.dtype, dtype) for v in tile]
 
 
+def _pieces(extents: Extents, warps: int, size: int, inner: int) -> Layout:
+    """The layout in which a thread has 16 bytes along a dim."""
+    rank = len(extents)
+    vector = min(layout.log2(PIECE // size), layout.log2(extents[inner]))
+    return layout.blocked(extents, warps, vector, (inner, 2 * rank - 3 - inner, *range(rank - 2)))
+
+
+def put_from(value: Value, warps: int, dtype: str) -> Layout:
+    """The layout in which a tile without a home is put into shared memory: in rows of what it is made of."""
+    inner = rows_of(value)
+    last = len(value.type.extents) - 1
+    return _pieces(extents_of(value), warps, dtypes.SIZE[dtype], last if inner is None or inner < last - 1 else inner)
+
+
+def rows_of(value: Value) -> int | None:
+    """The dim along which that lies in a slot which a tile is made of, element by element; None: nothing does."""
+    op = value.op
+    if op is None:
+        return None
+    if op.name == "read":
+        source = op.operands[0].op
+        return source.attrs["inner"] if source is not None else None
+    if op.name == "trans":
+        inner = rows_of(op.operands[0])
+        return None if inner is None else op.attrs["perm"].index(inner)
+    made = [rows_of(v) for v in op.operands if is_elementwise(op) and v.type.extents]
+    return next((inner for inner in made if inner is not None), None)
+
+
 def _area(code: Codegen, value: Value, dtype: str, deep: int) -> _Area:
     """Rows lie as threads hold them, but those of 8 bits along the depth, since nothing turns them on their way."""
     extents, size = extents_of(value), dtypes.SIZE[dtype]
     rank = len(extents)
-    given = code.home.get(value) or layout.blocked(extents, code.warps, 1)
+    given = code.home.get(value) or put_from(value, code.warps, dtype)
     inner = deep if size == 1 else max(rank - 1, rank - 2, key=given.run)
     if size == 1 and given.run(deep) < 4:
-        order = (deep, 2 * rank - 3 - deep, *range(rank - 2))
-        given = layout.blocked(extents, code.warps, min(4, layout.log2(extents[deep])), order)
+        given = _pieces(extents, code.warps, size, deep)
     return _Area(value, dtype, given, inner, places(extents, size, inner, turned(dtype, inner == deep)))
