@@ -187,9 +187,9 @@ CASES = {
     "i8": lambda: matmul(dtype="i8", b_turned=True, block=(64, 128, 128)),
     "u8, across": lambda: matmul(dtype="u8", block=(64, 32, 64)),
     "gathered": lambda: gathered(block=(64, 64, 32)),
-    "tf32": lambda: matmul(dtype="f32", b_turned=True, block=(64, 64, 32), precision="tf32"),
+    "tf32": lambda: matmul(64, 64, 96, dtype="f32", b_turned=True, block=(64, 64, 32), precision="tf32"),
     "tf32, odd": lambda: matmul(65, 67, 33, pad=1, dtype="f32", b_turned=True, aligned=False, precision="tf32"),
-    "tf32, b across": lambda: matmul(dtype="f32", block=(64, 64, 32), precision="tf32"),
+    "tf32, b across": lambda: matmul(64, 64, 64, dtype="f32", block=(64, 64, 32), precision="tf32"),
     "loaded": lambda: matmul(k=576, loaded=True, stages=2, pad=8),
     "loaded, odd": lambda: matmul(100, 90, 136, loaded=True, pad=2),
     "attention": attention,
@@ -243,5 +243,5 @@ LOOPS = {
     "rows of 8 bits": lambda: matmul(64, 64, 128, (64, 32, 32), 2, "bf16", stored=("f8e4m3", "bf16"), b_turned=True),
     "attention": attention,
     "attention, few rows": lambda: attention(block=(16, 32)),
-    "attention, few warps": lambda: attention(block=(32, 64), warps=2, dtype="bf16"),
+    "attention, few warps": lambda: attention(64, block=(32, 32), warps=2, dtype="bf16"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +19,12 @@ from tests.compiler.cuda.gpu_kernels import Case
 TARGET = cuda.make_target((9, 0))
 
 
-def compare(case: Case, target: Target = TARGET) -> None:
+def compare(case: Case, target: Target = TARGET) -> dict[str, Any]:
+    """Run a kernel in the interpreter and emulated; the header of its code."""
     verify(case.kernel)
     wanted, found = ([a.copy() if isinstance(a, np.ndarray) else a for a in case.args] for _ in range(2))
     failed = interpreter.run(case.kernel, wanted)
-    cuda.compile(case.kernel, target)
+    header, _ = cuda.unpack(cuda.compile(case.kernel, target))
     emulator.run(cuda.generate(case.kernel, target), case.kernel, found)
     for p, want, have in zip(case.kernel.params, wanted, found, strict=True):
         if not isinstance(want, np.ndarray):
@@ -34,6 +36,7 @@ def compare(case: Case, target: Target = TARGET) -> None:
         else:
             wide = np.complex128 if want.dtype.kind == "c" else np.float64
             np.testing.assert_allclose(have.astype(wide), want.astype(wide), case.rtol, case.atol, err_msg=p.name)
+    return header
 
 
 @pytest.mark.parametrize("name", kernels.CASES)
