@@ -38,6 +38,8 @@ STAGES = 3
 COPIES = {4: "ca", 8: "ca", 16: "cg"}
 #: Ops that may be computed twice, beside those that are elementwise.
 _PURE = assign.SHAPES | {"const", "iota", "program_id", "int_to_ptr"}
+#: Bytes of a round's tiles up to which more programs on a processor do better than warps of their own.
+SHORT = 12 << 10
 #: Version of PTX that can ignore what is copied.
 IGNORING = 75
 _EFFECTS = frozenset(("begin", "fetch", "commit", "await", "end"))
@@ -122,8 +124,8 @@ class _Finder:
         if not wgmma.takes(op, self.warps, self.target):
             kinds = mma.multiplied(op, self.target)
             return kinds is not None and value.type.dtype in kinds
-        nbytes = dtypes.SIZE[value.type.dtype] * prod(extents_of(value))
-        return nbytes >= ALIGNMENT and min(extents_of(value)) >= 32 // dtypes.SIZE[value.type.dtype]
+        large = dtypes.SIZE[value.type.dtype] * prod(extents_of(value)) >= ALIGNMENT
+        return large and min(extents_of(value)) >= 32 // dtypes.SIZE[value.type.dtype]
 
     def shares(self, loop: Op) -> bool:
         """Whether a loop has products whose instructions read shared memory."""
@@ -449,13 +451,23 @@ class Ahead:
 
 
 def prefers(kernel: Kernel, target: Target) -> bool:
-    """Whether to copy ahead rather than to have warps for it: no loop has all of its tiles brought by others."""
+    """Whether to copy ahead rather than to have warps for it: rounds are short, or none has all its tiles brought."""
     parts = streams.split(kernel)
     brought = {s.op for s in parts.streams} if parts is not None else set()
     finder = _Finder(kernel, target)
-    loops = [{s.op for s in finder.streams(op)} for op in kernel.walk() if op.name == "for"]
+    rounds = [op for op in kernel.walk() if op.name == "for"]
+    loops = [{s.op for s in finder.streams(op)} for op in rounds]
     loops = [tiles for tiles in loops if tiles]
-    return bool(loops) and not any(tiles <= brought for tiles in loops)
+    if not any(tiles <= brought for tiles in loops):
+        return bool(loops)
+    copied = set[Op]().union(*loops)
+    inside = {op for loop in rounds for op in loop.regions[0].ops}
+    short = all(sum(map(_nbytes, tiles)) <= SHORT for tiles in loops)
+    return short and brought & inside <= copied
+
+
+def _nbytes(op: Op) -> int:
+    return prod(extents_of(op.result)) * dtypes.SIZE[op.result.type.dtype]
 
 
 def generate(kernel: Kernel, target: Target) -> Code | None:
