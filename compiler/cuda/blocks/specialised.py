@@ -49,6 +49,8 @@ REGISTERS = {2: (56, 224), 3: (32, 160)}
 #: Of blocks that share a processor, by their number and that of their groups; then columns of an instruction and
 #: registers for the tiles of products that a thread may have.
 SHARING = {(2, 1): (24, 232, 128, 224), (3, 1): (24, 136, 64, 90), (2, 2): (24, 104, 128, 80)}
+#: What makes threads' writes to shared memory be seen by the copy engine and the tensor cores.
+FENCE = "fence.proxy.async.shared::cta;"
 #: Elements along the rows of a map that only says where rows begin; positions are below.
 FAR = 1 << 31
 
@@ -116,8 +118,8 @@ class Specialised(Codegen, Pipelined):
         #: Offsets of the rings' stages, and of all barriers.
         self.at_stages: list[int] = []
         self.barriers = 0
-        #: Barriers of the groups' turns; the number of the room for tensor maps; whether threads have copied anything.
-        self.turns_at = self.room_at = self.copied_at = 0
+        #: Barriers of the groups' turns; the number of the room for tensor maps.
+        self.turns_at = self.room_at = 0
         self.rings: list[Ring] = []
         self.stream_axes = Axes(parts.whole)
         self.persistent = not any(op.name == "atomic" for op in self.kernel.walk())
@@ -176,8 +178,7 @@ class Specialised(Codegen, Pipelined):
         self.barriers = place
         self.turns_at = place + 2 * BARRIER * sum(self.depths)
         self.room_at = self.turns_at + 2 * BARRIER
-        self.copied_at = self.room_at + BARRIER
-        self.kept = self.sending.place(-(-(self.copied_at + BARRIER) // 16) * 16)
+        self.kept = self.sending.place(-(-(self.room_at + BARRIER) // 16) * 16)
 
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Code:
@@ -191,6 +192,9 @@ class Specialised(Codegen, Pipelined):
                 self.making.streams.append(k)
             self.maps.append(found)
         self.maps += self.sending.maps.values()
+        #: Rings of tiles that threads copy always, which who reads them fences.  Tiles that the copy engine brings, but
+        #: for those at edges, need no fence there: threads that copy these fence what they wrote.
+        self.unmapped = {self.parts.rings[k] for k, m in enumerate(self.maps) if m is None}
         self.names = [None if m is None else V(f"%m{k}", "ptr") for k, m in enumerate(self.maps)]
         self.base = self._shared()
         self.tid = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
@@ -253,7 +257,6 @@ class Specialised(Codegen, Pipelined):
             if self.products.turns:
                 for group in range(2):
                     self._make_barrier(self.turns_at + group * BARRIER, 1)
-            self._act("st.shared.b32 [$0], $1;", t.bin("add", self.base, i32(self.copied_at)), i32(0))
             self._act("fence.mbarrier_init.release.cluster;")
         self._act("griddepcontrol.launch_dependents;")
         self._act("griddepcontrol.wait;")
@@ -368,10 +371,9 @@ class Specialised(Codegen, Pipelined):
         ring = self.rings[number]
         stage, parity = self._present(ring)
         self._await(self._barrier(ring.full, stage), parity)
-        # What threads wrote, if any did, is to be seen by the tensor cores: the fence waits for more than that.
-        t, place = self.t, at(self.t, V("@shared", SHARED), self.copied_at)
-        with t.if_(t.cmp("ne", t.load(place, "i32", 4), i32(0))):
-            self._act("fence.proxy.async.shared::cta;")
+        if number in self.unmapped:
+            # What threads wrote is to be seen by the tensor cores.
+            self._act(FENCE)
         self._advance(ring)
         return self.stage_at(number, stage)
 
@@ -454,8 +456,6 @@ class Bringing(Codegen):
         self.number = t.bin("sub", owner.tid, i32(owner.threads))
         self.rings = owner.turns()
         owner.making.begin(owner.room_at)
-        self.told = t.cell("i1")
-        t.set(self.told, V("false", "i1"))
         with owner.programs(self):
             self.block(self.kernel.body)
 
@@ -514,11 +514,6 @@ class Bringing(Codegen):
     ) -> None:
         """Copy pieces of 16 bytes where memory allows, else element by element."""
         t, size = self.t, stream.panel.size
-        with t.if_(t.bin("xor", t.get(self.told, "i1"), V("true", "i1"))):
-            self.owner._act("st.shared.b32 [$0], $1;", t.bin("add", self.owner.base, i32(self.owner.copied_at)), i32(1))
-            # Before what follows arrives.
-            self.owner._act("fence.acq_rel.cta;")
-            t.set(self.told, V("true", "i1"))
         args = stream, to, full, pointer, offset, strides, bounds
         if assign.width(self.owner.stream_axes, stream.op, stream.inner) * size >= PIECE:
             self._pieces(*args)
@@ -571,7 +566,12 @@ class Bringing(Codegen):
                 owner._act("cp.async.cg.shared.global [$0], [$1], 16, $2;", where, there, some)
                 t.set(cell, at(t, here, further))
             t.set(line, t.bin("add", t.get(line, "i32"), i32(turns * apart * panel.row)))
-        owner._act("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];", full)
+        if self._fenced_by_readers(stream):
+            owner._act("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];", full)
+        else:
+            t.call("llvm.nvvm.cp.async.wait.all", "void", [])
+            owner._act(FENCE)
+            owner._arrive(full)
 
     def _elements(
         self, stream: Stream, to: V, full: V, pointer: V, offset: V, strides: Sequence[V], bounds: Sequence[V]
@@ -591,4 +591,10 @@ class Bringing(Codegen):
             (v,) = memory.load_words(t, source, {1: "u8", 2: "u16", 4: "u32"}[size], 1, inside)
             target = t.bin("add", to, panel.placed(t, row, column))
             owner._act(f"st.shared.b{8 * size} [$0], $1;", target, t.cast("zext", v, "i32"))
+        if not self._fenced_by_readers(stream):
+            owner._act(FENCE)
         owner._arrive(full)
+
+    def _fenced_by_readers(self, stream: Stream) -> bool:
+        number = self.owner.streams.index(stream)
+        return self.owner.parts.rings[number] in self.owner.unmapped
