@@ -139,6 +139,8 @@ class Autotuner(_Around):
         self.prune = dict(prune_configs_by or {})
         self.reset_to_zero = list(reset_to_zero or ())
         self.restore_value = list(restore_value or ())
+        if unknown := {*self.reset_to_zero, *self.restore_value}.difference(self.arg_names):
+            raise ValueError(f"autotune of {self.base_fn.__name__}: there is no argument {', '.join(sorted(unknown))}")
         self._saved: dict[str, Any] = {}
         self.pre_hook = pre_hook or self._prepare
         self.post_hook = post_hook or self._restore

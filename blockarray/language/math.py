@@ -27,6 +27,7 @@ from .elementwise import (
     sqrt,
     sqrt_rn,
     umulhi,
+    where,
 )  # fmt: skip
 from .emit import elementwise
 from .errors import CompilationError
@@ -83,7 +84,7 @@ def round(x: Any) -> Tensor:
     """To the nearest integer, halves away from zero."""
     (x,) = floats("round", x)
     whole = trunc(x)
-    return whole + trunc((x - whole) * 2.0)
+    return where(x == whole, x, whole + trunc((x - whole) * 2.0))  # infinities and -0.0 as they are
 
 
 def popc(x: Any) -> Tensor:

@@ -67,6 +67,8 @@ def test_arrays_are_reset_or_restored():
     a = ba.ones(50, dtype="f") * 5
     ba.autotune(CONFIGS, key=["n"], do_bench=Clock(), restore_value=["x"])(increment)[grid](a, 50)
     assert np.asarray(a).tolist() == [6.0] * 50
+    with pytest.raises(ValueError, match="autotune of increment: there is no argument z"):
+        ba.autotune(CONFIGS, key=["n"], restore_value=["x", "z"])(increment)
 
 
 def test_hooks():

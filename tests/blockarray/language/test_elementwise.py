@@ -53,6 +53,15 @@ def test_functions_of_one_number(name, dtype):
     np.testing.assert_allclose(o.astype("f8"), expected, rtol={"f2": 3e-3, "f4": 1e-6, "f8": 1e-14}[dtype])
 
 
+def test_round_takes_halves_away_from_zero_and_keeps_what_is_whole():
+    x = np.array([-0.0, 0.0, np.inf, -np.inf, np.nan, 0.49999997, -0.5, -0.3, 2.5, 1.5, 8388609, -4194304.5], "f4")
+    x, o = np.resize(x, N), np.zeros(N, "f4")
+    launch(unary, x_ptr=x, o_ptr=o, f=tl.math.round)
+    expected = np.resize([-0.0, 0, np.inf, -np.inf, np.nan, 0, -1, -0.0, 3, 2, 8388609, -4194305], N)
+    np.testing.assert_array_equal(o, expected)
+    np.testing.assert_array_equal(np.signbit(o), np.signbit(expected))
+
+
 @pytest.mark.parametrize("name", ["exp", "sin", "rsqrt", "erf"])
 def test_functions_of_floats_refuse_integers(name):
     x = np.zeros(N, "i4")
