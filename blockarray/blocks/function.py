@@ -292,7 +292,7 @@ class JITFunction:
         seen = keys.Seen()
         for name, x, role in zip(form.names, given, form.roles):
             if role == CONSTANT:
-                key += x, type(x)
+                key += x if type(x) is int else keys.exact(x), type(x)
                 continue
             try:
                 keys.see(x, role, key, values, seen)
@@ -466,7 +466,7 @@ class JITFunction:
         bound = dict(zip(form.names, given))
         options = _options(self, bound)
         arguments, constants, places, device = self._described(bound)
-        variant = device, tuple(arguments), _frozen(constants), tuple(options.items())
+        variant = device, keys.exact(arguments), keys.exact(constants), tuple(options.items())
         with self._compiling:
             found = self._variants.get(variant)
             if found is None:
@@ -556,15 +556,6 @@ def _options(function: JITFunction, bound: dict[str, Any]) -> dict[str, Any]:
 def _plain(x: Any) -> Any:
     """A constant without the language's wrapper, or NumPy's."""
     return x.value if type(x).__name__ == "constexpr" else x.item() if isinstance(x, np.generic) else x
-
-
-def _frozen(x: Any) -> Any:
-    """A constant as something with a hash that tells 1, 1.0 and True apart."""
-    if isinstance(x, dict):
-        return tuple([(k, _frozen(v)) for k, v in x.items()])
-    if isinstance(x, list | tuple):
-        return type(x).__name__, *map(_frozen, x)
-    return type(x), x
 
 
 def _marks_constant(annotation: Any) -> bool:

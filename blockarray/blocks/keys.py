@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -73,12 +74,25 @@ def walker(roles: Sequence[int]) -> Any:
             "    else:",
             "        return None",
         ]
-    # 1 == True == 1.0
-    key = "".join(f"k{k}, " if role != CONSTANT else f"x{k}, type(x{k}), " for k, role in enumerate(roles))
+    constant = "x{0} if type(x{0}) is int else exact(x{0}), type(x{0}), "
+    key = "".join(f"k{k}, " if role != CONSTANT else constant.format(k) for k, role in enumerate(roles))
     lines.append(f"    return ({key}), [{', '.join(f'v{k}' for k in taken)}], index")
     made: dict[str, Any] = {}
     exec("\n".join(lines), space, made)
     return made["walk"]
+
+
+def exact(x: Any) -> Any:
+    """A constant as something with a hash that tells apart what compares equal: 1, 1.0 and True; 0.0 and -0.0."""
+    if isinstance(x, float | np.floating):
+        return type(x), float(x).hex()
+    if isinstance(x, tuple | list):
+        return type(x), *map(exact, x)
+    if is_dataclass(x) and not isinstance(x, type):
+        return type(x), *[exact(getattr(x, f.name)) for f in fields(x)]
+    if isinstance(x, dict):
+        return type(x), *[(exact(k), exact(v)) for k, v in x.items()]
+    return type(x), exact(getattr(x, "value")) if type(x).__name__ == "constexpr" else x
 
 
 def learn(x: int, role: int) -> int:
@@ -136,12 +150,12 @@ def see(x: Any, role: int, key: list[Any], values: list[Any], seen: Seen) -> Non
         values.append(address)
     elif is_constant(x):
         value = getattr(x, "value", x)
-        key += value, type(value)
+        key += exact(value), type(value)
     else:
         raise TypeError(f"a kernel cannot take a {type(x).__name__}; is it to be a tl.constexpr?")
 
 
 space.update(
     ndarray=np.ndarray, Array=Array, plain=memory.plain, writable_address=writable_address, learn=learn,
-    **{f"codes{role}": known for role, known in enumerate(codes)},
+    exact=exact, **{f"codes{role}": known for role, known in enumerate(codes)},
 )  # fmt: skip

@@ -80,8 +80,13 @@ def quickly(found: Compiled, given: tuple[Any, ...], roles: Sequence[int], writt
     for k, (x, role) in enumerate(zip(given, roles)):
         kind = type(x)
         if role == keys.CONSTANT:
-            names |= {f"c{k}": x, f"t{k}": kind}
-            tests.append(f"(x{k} is c{k} or type(x{k}) is t{k} and x{k} == c{k})")
+            same = keys.exact(x)
+            if same[-1] is x:
+                names |= {f"c{k}": x, f"t{k}": kind}
+                tests.append(f"(x{k} is c{k} or type(x{k}) is t{k} and x{k} == c{k})")
+            else:
+                names[f"c{k}"] = same
+                tests.append(f"exact(x{k}) == c{k}")
             continue
         place += 1
         if kind is int:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from .keys import exact
+
 #: Where the words of the language come from.
 _LANGUAGE = __name__.rpartition(".blocks.")[0] + ".language"
 
@@ -113,9 +115,9 @@ def _contents(cell: CellType) -> Callable[[str], Any]:
 
 
 def same(use: Use) -> bool:
-    """Whether what a function used is still what it was, or its equal."""
+    """Whether what a function used is still what it was, or a constant like it."""
     try:
         now = use.get(use.name)
-        return now is use.value or (type(now) is type(use.value) and bool(now == use.value))
+        return now is use.value or exact(now) == exact(use.value)
     except Exception:  # it is gone, or cannot be compared
         return False

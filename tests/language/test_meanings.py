@@ -132,3 +132,27 @@ def named(x, n, one):
 
 def test_kernels_are_named() -> None:
     assert named[1,](np.zeros(1), 1 << 40, 1).name == "named_i64_one"
+
+
+@ba.jit
+def given(o, x: tl.constexpr, y):
+    tl.store(o, x[0])
+    tl.store(o + 1, y[0])
+    tl.store(o + 2, GIVEN)
+    tl.store(o + 3, tl.to_tensor(x[0]).dtype == tl.int32)
+
+
+GIVEN = tl.constexpr(0.0)
+
+
+def test_constants_that_compare_equal_are_not_the_same(monkeypatch) -> None:
+    o = np.ones(4)
+    for _ in range(2):
+        for value in (0.0, -0.0, 0, False, np.nan):
+            monkeypatch.setitem(globals(), "GIVEN", tl.constexpr(value))
+            given[1,](o, (value,), (tl.constexpr(value),))
+            np.testing.assert_array_equal(o, [value, value, value, type(value) is int])
+            assert (np.signbit(o[:3]) == np.signbit(value)).all()
+    variants = len(given._variants)
+    given[1,](o, (float("nan"),), (tl.constexpr(float("nan")),))
+    assert len(given._variants) == variants, "one NaN is like another"
