@@ -84,6 +84,8 @@ def walker(roles: Sequence[int]) -> Any:
 
 def exact(x: Any) -> Any:
     """A constant as something with a hash that tells apart what compares equal: 1, 1.0 and True; 0.0 and -0.0."""
+    if type(x).__name__ == "constexpr":
+        return type(x), exact(x.value)
     if isinstance(x, float | np.floating):
         return type(x), float(x).hex()
     if isinstance(x, tuple | list):
@@ -92,7 +94,7 @@ def exact(x: Any) -> Any:
         return type(x), *[exact(getattr(x, f.name)) for f in fields(x)]
     if isinstance(x, dict):
         return type(x), *[(exact(k), exact(v)) for k, v in x.items()]
-    return type(x), exact(getattr(x, "value")) if type(x).__name__ == "constexpr" else x
+    return type(x), x
 
 
 def learn(x: int, role: int) -> int:
