@@ -19,8 +19,8 @@ from .target import DATA_LAYOUT, SYMBOL, TRIPLE, Target
 #: Registers of a thread with which a processor runs as many threads as it can, and from which on fewer are worth a try.
 FULL, NEARLY_FULL = 32, 40
 #: Registers of a processor, and the threads with which it hides what it waits for; by how much a kernel may need more
-#: registers to be made again, so that one more block fits, and the bytes that a thread may spill for that.
-REGISTERS, ENOUGH, NEARLY, SPILLED = 64 << 10, 1024, 1.5, 128
+#: registers to be made again, so that one more block fits.
+REGISTERS, ENOUGH, NEARLY = 64 << 10, 1024, 1.5
 
 #: LLVM's pass managers and target machines are not safe to share; one compilation runs at a time.
 _lock = threading.Lock()
@@ -176,7 +176,7 @@ def _bounded(code: str, target: Target, registers: int) -> Assembled | None:
 def assemble_densely(code: str, target: Target, waits: bool = False) -> Assembled | None:
     """As `assemble`, with so few registers that a processor is full of threads, if none more are needed by much.
 
-    Code that mostly `waits` for memory has one more block instead of the registers that spill a few bytes.
+    Code that mostly `waits` for memory has one more block instead of registers, unless it would spill some.
     """
     found = assemble(code, target)
     if found is not None and found.spills > 4 * found.registers and not _BOUNDS.search(code):
@@ -185,7 +185,7 @@ def assemble_densely(code: str, target: Target, waits: bool = False) -> Assemble
         return alone if alone is not None and alone.spills < found.spills else found
     if waits and found is not None and (bound := _roomier(code, found.registers)) is not None:
         bounded = _bounded(code, target, bound)
-        return bounded if bounded is not None and bounded.spills <= SPILLED else found
+        return bounded if bounded is not None and not bounded.spills else found
     if found is None or not FULL < found.registers <= NEARLY_FULL or ".minnctapersm" in code:
         return found
     bounded = _bounded(code, target, FULL)
