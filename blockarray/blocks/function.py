@@ -247,7 +247,8 @@ class JITFunction:
                 break
         if type(grid) is not tuple:
             grid = self._resolved(grid, form, given)
-        if form.quick is not None and (found := form.quick(given, grid)) is not None:
+        quick = form.quick  # another thread may forget it meanwhile
+        if quick is not None and (found := quick(given, grid)) is not None:
             return found
         walked = form.walk(given, None)
         if walked is None:
