@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .specialised import Specialised
 
 #: Blocks that there is room for: more than run at once.
-BLOCKS = 320
+BLOCKS = 512
 #: Bytes of a word in global memory.
 WORD = 4
 
