@@ -154,13 +154,19 @@ def assemble(code: str, target: Target) -> Assembled | None:
     return Assembled(cubin, int(registers[1]) if registers else 0, sum(int(stores) for stores, _ in spills))
 
 
+def _blocks(code: str, registers: int) -> int:
+    """Blocks of a processor for which there are registers."""
+    found = _COUNT.search(code)
+    threads = int(found[1]) if found else 1
+    return REGISTERS // (threads * max(8, -(-registers // 8) * 8))
+
+
 def _roomier(code: str, registers: int) -> int | None:
     """Registers with which one more block fits, if that may be worth it."""
     found = _COUNT.search(code)
     if found is None or _BOUNDS.search(code):
         return None
-    threads = int(found[1])
-    blocks = REGISTERS // (threads * (-(-registers // 8) * 8))
+    threads, blocks = int(found[1]), _blocks(code, registers)
     bound = REGISTERS // threads // (blocks + 1) // 8 * 8
     return bound if blocks * threads < ENOUGH and registers <= NEARLY * bound else None
 
@@ -173,19 +179,30 @@ def _bounded(code: str, target: Target, registers: int) -> Assembled | None:
         return None
 
 
+def _alone(code: str, target: Target) -> Assembled | None:
+    """As ptxas does it where nothing asks for room for other blocks."""
+    return assemble(_THREADS.sub(r"\g<0>\n.minnctapersm 1", code, count=1), target)
+
+
 def assemble_densely(code: str, target: Target, waits: bool = False) -> Assembled | None:
     """As `assemble`, with so few registers that a processor is full of threads, if none more are needed by much.
 
-    Code that mostly `waits` for memory has one more block instead of registers, unless it would spill some.
+    Code that mostly `waits` for memory has one more block instead of registers, unless it would spill some; or all the
+    registers with which as many blocks fit, so that more loads are under way.
     """
     found = assemble(code, target)
     if found is not None and found.spills > 4 * found.registers and not _BOUNDS.search(code):
         # Left to itself, ptxas may spill more values than it holds, to make room for further blocks.
-        alone = assemble(_THREADS.sub(r"\g<0>\n.minnctapersm 1", code, count=1), target)
+        alone = _alone(code, target)
         return alone if alone is not None and alone.spills < found.spills else found
     if waits and found is not None and (bound := _roomier(code, found.registers)) is not None:
         bounded = _bounded(code, target, bound)
-        return bounded if bounded is not None and not bounded.spills else found
+        if bounded is not None and not bounded.spills:
+            return bounded
+    if waits and found is not None and found.registers > NEARLY_FULL and not _BOUNDS.search(code):
+        alone = _alone(code, target)
+        same = alone is not None and _blocks(code, alone.registers) == _blocks(code, found.registers)
+        return alone if alone is not None and same and alone.spills <= found.spills else found
     if found is None or not FULL < found.registers <= NEARLY_FULL or ".minnctapersm" in code:
         return found
     bounded = _bounded(code, target, FULL)

@@ -123,3 +123,19 @@ def test_one_more_block_for_what_waits() -> None:
     assert _roomier(code.format(1024), 64) is None
     assert _roomier(code.format(256), 255) is None
     assert _roomier(".reqntid 256\n.maxnreg 128\n{", 114) is None
+
+
+@pytest.mark.parametrize(("alone", "chosen"), [(128, 128), (136, 116)])
+def test_all_registers_with_which_as_many_blocks_fit(monkeypatch: pytest.MonkeyPatch, alone: int, chosen: int) -> None:
+    """Of 256 threads two blocks have room with 116 and 128 registers, but one with 136."""
+    module = sys.modules[assemble_densely.__module__]
+
+    def assembled(code: str, target: Target) -> Assembled:
+        registers = alone if ".minnctapersm 1" in code else 80 if ".maxnreg" in code else 116
+        return Assembled(b"", registers, 4 if registers == 80 else 0)
+
+    monkeypatch.setattr(module, "assemble", assembled)
+    code = ".entry kernel()\n.reqntid 256\n{ }\n"
+    found = assemble_densely(code, TARGET, waits=True)
+    assert found is not None and found.registers == chosen
+    assert assemble_densely(code, TARGET) == (b"", 116, 0)
