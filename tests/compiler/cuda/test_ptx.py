@@ -130,7 +130,7 @@ def test_all_registers_with_which_as_many_blocks_fit(monkeypatch: pytest.MonkeyP
     """Of 256 threads two blocks have room with 116 and 128 registers, but one with 136."""
     module = sys.modules[assemble_densely.__module__]
 
-    def assembled(code: str, target: Target) -> Assembled:
+    def assembled(code: str, target: object) -> Assembled:
         registers = alone if ".minnctapersm 1" in code else 80 if ".maxnreg" in code else 116
         return Assembled(b"", registers, 4 if registers == 80 else 0)
 
