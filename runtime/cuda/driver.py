@@ -93,7 +93,7 @@ def properties(index: int) -> Properties:
     device = check(api.cuDeviceGet(index))
     name = check(api.cuDeviceGetName(256, device))
     return Properties(
-        name.rstrip(b"\0").decode(errors="replace"),
+        name.partition(b"\0")[0].decode(errors="replace"),
         (_attribute(device, "COMPUTE_CAPABILITY_MAJOR"), _attribute(device, "COMPUTE_CAPABILITY_MINOR")),
         _attribute(device, "MULTIPROCESSOR_COUNT"),
         check(api.cuDeviceTotalMem(device)),

@@ -157,7 +157,7 @@ class FakeDriver:
         return index
 
     def cuDeviceGetName(self, length: int, device: int) -> bytes:
-        return b"Fake GPU".ljust(length, b"\0")
+        return b"Fake GPU".ljust(length - 1, b"\0") + b"?"  # behind the zero, anything
 
     def cuDeviceTotalMem(self, device: int) -> int:
         return self.memory
