@@ -97,7 +97,7 @@ _PLAIN = {
     "tuple": "Python's tuple.",
 }
 #: What `tl.math` uses itself.
-_HELPERS = ("floats", "from_table", "elementwise", "convert", "tensor")
+_HELPERS = ("floats", "from_table", "elementwise", "convert", "tensor", "where")
 
 
 def _arguments(value: Any) -> str:
