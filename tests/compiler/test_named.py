@@ -20,6 +20,7 @@ from blockarray.compiler.parser import parse
 from blockarray.compiler.passes.cse import cse
 from blockarray.compiler.passes.dce import dce
 from blockarray.compiler.passes.named import named
+from blockarray.compiler.plan import KernelStep
 from blockarray.compiler.policy import gpu_policy
 from blockarray.compiler.printer import text
 from blockarray.compiler.verifier import verify
@@ -67,7 +68,8 @@ def arguments(rows: int, n: int, height: int = 1, block: int = 1024) -> dict[str
 
 def of_arrays(rows: int, n: int, policy: Any = None) -> Kernel:
     (step,) = planned(of_rows(leaf(np.zeros((rows, n), np.float32))), policy=policy).steps
-    return parse(step.key)  # type: ignore[union-attr]
+    assert isinstance(step, KernelStep)
+    return parse(step.key)
 
 
 @pytest.mark.parametrize("kernel", [softmax, softmax_by_pointers, softmax_by_a_loop])
