@@ -2,7 +2,7 @@
 
 A kernel is a function that a grid of programs runs.  A tile's extents are integers (powers of two, in kernels written
 by hand and on the GPU) or names of the kernel's `dims` (exact run-time extents, on the CPU).  No extents make a scalar.
-Values are immutable; ops with effects are the closed list `EFFECTS`.  Source lines live in `Op.line`, outside printing,
+Values are immutable; ops with effects are the closed list `EFFECTS`, and what is `volatile`.  Source lines live in `Op.line`, outside printing,
 equality and cache keys.
 """
 
@@ -203,3 +203,20 @@ STRUCTURAL = frozenset((
 ))  # fmt: skip
 #: An atomic has a result beside its effect.
 EFFECTS = frozenset(("store_view", "store_ptr", "atomic", "check", "assume", "print", "barrier"))
+
+
+def has_effect(op: Op) -> bool:
+    """Whether an op does something beside its results: it may wait for others or change memory, if it is `volatile`."""
+    return op.name in EFFECTS or bool(op.attrs.get("volatile"))
+
+
+def written(kernel: Kernel) -> set[Value]:
+    """The pointers behind which elements may change while a kernel runs, as far as it says so itself."""
+    found: set[Value] = set()
+    for op in kernel.walk():
+        if has_effect(op):
+            found.update(op.operands)
+            if op.name == "inline_asm":  # it may have addresses from anywhere
+                found.update(p for p in kernel.params if p.type.pointer)
+                found.update(v for inner in kernel.walk() for v in inner.results if v.type.pointer)
+    return found

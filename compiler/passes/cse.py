@@ -8,7 +8,7 @@ from ..ir import Block, Kernel, Op, Value
 from ..printer import attrs_text
 from .rewrite import Rewriter
 
-#: What may change memory, or lets others change it.
+#: What may change memory, or lets others change it, beside what is volatile.
 _STORES = ("store_view", "store_ptr", "atomic", "barrier")
 _LOADS = ("load_view", "load_ptr")
 _ONCE = ("for", "while", "if", "reduce_by", "scan_by", "yield", "print", *_STORES)
@@ -60,6 +60,6 @@ class _Sharer(Rewriter):
 def _stores(op: Op) -> bool:
     return (
         op.name in _STORES
-        or (op.name == "inline_asm" and "volatile" in op.attrs)
+        or bool(op.attrs.get("volatile"))
         or any(_stores(inner) for region in op.regions for inner in region.ops)
     )

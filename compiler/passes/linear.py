@@ -51,11 +51,16 @@ def _order(atom: Atom) -> tuple[bool, str]:
 
 
 class Scalars:
-    """The scalars of a kernel; sums and products of signed integers are taken not to overflow."""
+    """The scalars of a kernel; sums and products of signed integers are taken not to overflow.
+
+    A cast that may lose bits makes another value, but for numbers and counts of programs.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.params = frozenset(kernel.params)
+        #: What is below 2**31: the numbers of programs along the grid's axes.
+        self._counts = frozenset([axis.size for axis in kernel.grid])
         self._known: dict[Value, Linear | None] = {}
         #: The upper bounds of the indices of loops that go up.
         self._uppers: dict[Value, Value] = {}
@@ -84,7 +89,8 @@ class Scalars:
                 a, b = found[0], found[-1]
                 match op.name:
                     case "cast" | "hint":
-                        return a
+                        narrow = (op.operands[0].type.dtype, x.type.dtype) == ("i64", "i32")
+                        return Linear(frozenset([(x, 1)])) if narrow and not self._is_short(a) else a
                     case "add":
                         return a.minus(b.times(-1))
                     case "subtract":
@@ -93,6 +99,11 @@ class Scalars:
                 if not b.terms:
                     return a.times(b.constant)
         return Linear(frozenset([(x, 1)]))
+
+    def _is_short(self, x: Linear) -> bool:
+        """Whether a sum fits 32 bits, as numbers and counts of programs do."""
+        counted = all(isinstance(atom, int) or atom in self._counts for atom, _ in x.terms)
+        return counted and x.constant >> 31 in (0, -1)
 
     def is_early(self, x: Linear) -> bool:
         """Whether a sum is known where the kernel begins."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import dtypes, ops
-from ..ir import BOOL, EFFECTS, I64, Block, Dim, Kernel, Op, Type, Value
+from ..ir import BOOL, I64, Block, Dim, Kernel, Op, Type, Value, has_effect
 from .linear import Linear, Scalars
 from .rewrite import Rewriter
 from .views import moved
@@ -197,7 +197,7 @@ class _Analysis:
             if op.name == "store_view":
                 own = dict.fromkeys(b for b in self.bounds(op) if b is not None and b.terms)
                 common = own if common is None else {b: None for b in common if b in own}
-            elif (op.name in EFFECTS and op.name != "assume") or op.attrs.get("volatile"):
+            elif has_effect(op) and op.name != "assume":
                 return []
         return [b for b in common or () if self.scalars.is_early(b)]
 

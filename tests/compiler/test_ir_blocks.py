@@ -12,8 +12,9 @@ from blockarray.compiler import passes
 from blockarray.compiler.builder import Builder
 from blockarray.compiler.dtypes import NUMPY, NUMPY_NAMES
 from blockarray.compiler.interpreter import OutOfBounds, run
-from blockarray.compiler.ir import I64, Kernel, Type, Value
+from blockarray.compiler.ir import I64, Kernel, Type, Value, written
 from blockarray.compiler.parser import parse
+from blockarray.compiler.passes.linear import Linear, Scalars
 from blockarray.compiler.printer import text
 from blockarray.compiler.verifier import verify
 
@@ -276,3 +277,26 @@ def test_effects_keep_loads_apart():
         b.store_ptr(v, p, b.const(k + 1))
     names = [op.name for op in settled(b.finish()).walk()]
     assert names.count("load_ptr") == 4 and names.count("atomic") == 1
+
+
+@pytest.mark.parametrize("volatile", [False, True])
+def test_instructions_by_hand_may_write_anywhere(volatile: bool) -> None:
+    b = Builder("k")
+    p, n, zero = b.param("p", pointer("i32")), b.param("n", I64), b.const(0)
+    first = b.load_ptr(p, zero)
+    b.inline_asm("st.global.u32 [$1], 7; mov.u32 $0, 0;", "=r,l", (n,), (I32,), 1, volatile)
+    total = b.op("add", first, b.load_ptr(p, zero))
+    assert (p in written(b.finish())) == volatile
+    b.store_ptr(total, p, b.const(1))
+    names = [op.name for op in settled(b.finish()).walk()]
+    assert (names.count("load_ptr"), names.count("inline_asm")) == ((2, 1) if volatile else (1, 0))
+
+
+def test_scalars_keep_their_bits() -> None:
+    b = Builder("k")
+    n, m = b.param("n", I64), b.param("m", I32)
+    narrow, large = b.cast(n, "i32"), b.cast(b.const(1 << 40), "i32")
+    known = Scalars(b.finish())
+    assert known.linear(b.cast(m, "i64")) == known.linear(m)
+    assert known.linear(narrow) != known.linear(n)
+    assert known.linear(large) != Linear(constant=1 << 40)

@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ... import dtypes
-from ...ir import BOOL, EFFECTS, Block, Kernel, Op, Type, Value
+from ...ir import BOOL, EFFECTS, Block, Kernel, Op, Type, Value, written
 from ...llvm.text import V
 from ...passes.dce import dce
 from ...passes.rewrite import Rewriter
@@ -65,12 +65,10 @@ class _Finder:
         self.axes, self.target = Axes(kernel), target
         self.warps = layout.log2(int(kernel.attrs.get("num_warps", 4)))
         self.uses: dict[Value, list[Op]] = {}
-        self.written: set[Value] = set()
+        self.written = written(kernel)
         for op in kernel.walk():
             for v in op.operands:
                 self.uses.setdefault(v, []).append(op)
-            if op.name in EFFECTS:
-                self.written.update(op.operands)
 
     def streams(self, loop: Op) -> list[Stream]:
         """The loads of a loop's rounds that can be made ahead."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ... import dtypes
-from ...ir import EFFECTS, Block, Kernel, Op, Value
+from ...ir import EFFECTS, Block, Kernel, Op, Value, has_effect, written
 from ...passes.dce import dce
 from ...passes.rewrite import Rewriter
 from .axes import constant, extents_of
@@ -50,17 +50,17 @@ def split(kernel: Kernel) -> Parts | None:
     for op in kernel.walk():
         for v in op.operands:
             uses.setdefault(v, []).append(op)
-    written = {op.operands[k] for op in kernel.walk() if op.name in EFFECTS for k in range(len(op.operands))}
+    changing = written(kernel)
     found = tuple([
         s for op in kernel.walk()
-        if op.name == "load_view" and op.operands[0] not in written and (s := _stream(op, uses)) is not None
+        if op.name == "load_view" and op.operands[0] not in changing and (s := _stream(op, uses)) is not None
     ])  # fmt: skip
     if not found:
         return None
     bringing = dce(_Named(found, "bring").kernel(kernel), frozenset({"bring"}))
     # Tiles, and what is made of them, are for those that compute.
     scalars = all(not v.type.extents for op in bringing.walk() if op.name != "bring" for v in op.results)
-    if not scalars or any(op.name in EFFECTS for op in bringing.walk()):
+    if not scalars or any(has_effect(op) for op in bringing.walk()):
         return None
     computing = dce(_Named(found, "stage").kernel(kernel), EFFECTS | {"stage"})
     return Parts(kernel, bringing, computing, found, _rings(bringing, found))
