@@ -2,8 +2,8 @@
 
 A kernel is a function that a grid of programs runs.  A tile's extents are integers (powers of two, in kernels written
 by hand and on the GPU) or names of the kernel's `dims` (exact run-time extents, on the CPU).  No extents make a scalar.
-Values are immutable; ops with effects are the closed list `EFFECTS`, and what is `volatile`.  Source lines live in `Op.line`, outside printing,
-equality and cache keys.
+Values are immutable; ops with effects are the closed list `EFFECTS`, and what is `volatile`.  Source lines live in
+`Op.line`, outside printing, equality and cache keys.
 """
 
 from __future__ import annotations
