@@ -1,9 +1,12 @@
-"""Copies ahead: loads in loops whose tiles are multiplied go past the registers to shared memory, rounds earlier.
+"""Copies ahead: loads in loops go past the registers to shared memory, rounds earlier.
 
-`ahead` makes such a load the effect `fetch` of a later round's tile, with copies of the scalar ops that say where that
-lies, and a `staged` tile of the present round, in one of as many slots as there are stages; `read` brings one to
-registers that other ops take, too.  A loop begins a round with `await`, and so all threads are done with the slot that
-is filled next.
+They are those whose tiles are multiplied, and all in loops without products that say `num_stages`.  `ahead` makes
+such a load the effect `fetch` of a later round's tile, with copies of the scalar ops that say where that lies, and a
+`staged` tile of the present round, in one of as many slots as there are stages; `read` brings one to registers that
+other ops take, too.  A loop begins a round with `await`, and so all threads are done with the slot that is filled next.
+
+Where nothing is multiplied, each thread copies what it takes itself (`own`): it waits for nobody, and a slot is filled
+again as soon as its tile is in registers.
 """
 
 from __future__ import annotations
@@ -13,16 +16,21 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ... import dtypes
-from ...ir import BOOL, EFFECTS, Block, Kernel, Op, Type, Value, written
+from ...ir import BOOL, EFFECTS, I64, Block, Kernel, Op, Type, Value, written
+from ...llvm.convert import Register
 from ...llvm.text import V
 from ...passes.dce import dce
 from ...passes.rewrite import Rewriter
+from .. import memory
 from ..codegen import Code
 from ..memory import at, both, i32
 from ..target import Target
 from . import assign, layout, mma, streams, wgmma
 from .axes import Axes, constant, extents_of
+from .layout import Layout
 from .memory import Access
 from .mma import Places, Stored
 from .panel import ALIGNMENT, Panel
@@ -43,6 +51,8 @@ SHORT = 12 << 10
 #: Version of PTX that can ignore what is copied.
 IGNORING = 75
 _EFFECTS = frozenset(("begin", "fetch", "commit", "await", "end"))
+#: Ops with which a loop has no loads ahead that each thread makes alone: others may tell it by them to go on.
+_APART = frozenset(("dot", "atomic", "barrier", "inline_asm", "while"))
 _I32 = Type("i32")
 
 
@@ -58,6 +68,8 @@ class Stream:
     whole: bool
     #: Whether products add up along its rows; None: other ops take it.
     deep: bool | None
+    #: Whether each thread takes what it has copied itself.
+    own: bool = False
 
 
 class _Finder:
@@ -66,6 +78,7 @@ class _Finder:
         self.warps = layout.log2(int(kernel.attrs.get("num_warps", 4)))
         self.uses: dict[Value, list[Op]] = {}
         self.written = written(kernel)
+        self.rank = max([len(assign.accessed(op)) for op in kernel.walk() if op.name in assign.ACCESSES], default=0)
         for op in kernel.walk():
             for v in op.operands:
                 self.uses.setdefault(v, []).append(op)
@@ -74,12 +87,16 @@ class _Finder:
         """The loads of a loop's rounds that can be made ahead."""
         if (constant(loop.operands[2]) or 1) < 0 or any(op.name in ("for", "while") for op in loop.regions[0].ops):
             return []
-        found = [s for op in loop.regions[0].ops if op.name in assign.LOADS and (s := self._stream(op)) is not None]
-        return [s for s in found if self._steps(loop, s) is not None]
+        loads = [op for op in loop.regions[0].ops if op.name in assign.LOADS and op.result.type.extents]
+        alone = loop.attrs.get("num_stages") and _APART.isdisjoint({op.name for op in _inside(loop)})
+        made = self._alone if alone else self._stream
+        return [s for op in loads if (s := made(op)) is not None and self._steps(loop, s) is not None]
 
     def _steps(self, loop: Op, stream: Stream) -> tuple[list[Op], list[int]] | None:
         found = steps(loop, stream.op.operands)
         loads = [op for op in found[0] if op.name == "load_ptr"] if found is not None else []
+        if stream.own and found is not None and any(loop.regions[0].args[1 + k].type.extents for k in found[1]):
+            return None  # Positions of a later round, too, would take many registers.
         return None if any(op.operands[0] in self.written for op in loads) else found
 
     def _stream(self, op: Op) -> Stream | None:
@@ -97,6 +114,20 @@ class _Finder:
         if deep is None and not self._multiplied(op.result):
             return None
         return Stream(op, inner, width, assign.width(self.axes, op, inner) >= width, deep)
+
+    def _alone(self, op: Op) -> Stream | None:
+        """A load whose tile nothing multiplies."""
+        extents, dtype = extents_of(op.result), op.result.type.dtype
+        pointer = op.operands[0]
+        if len(extents) < self.rank or pointer in self.written or op.attrs.get("volatile"):
+            return None
+        if any(p.op is not None for p in {pointer, *self.written} if p.type.pointer):
+            return None  # What is stored may lie where an address leads.
+        inner = max(range(len(extents)), key=lambda d: (assign.runs(self.axes, op, d), d))
+        width = min(assign.width(self.axes, op, inner), prod(extents) >> layout.LANES + self.warps)
+        if width * dtypes.SIZE[dtype] not in COPIES:
+            return None
+        return Stream(op, inner, width, whole=True, deep=None, own=True)
 
     def _readers(self, value: Value, inner: int) -> list[bool] | None:
         """Of each product that a tile is an operand of, whether it adds up along a dim; None if it has other uses."""
@@ -141,6 +172,13 @@ class _Finder:
         return False
 
 
+def _inside(op: Op) -> Iterator[Op]:
+    for region in op.regions:
+        for inner in region.ops:
+            yield inner
+            yield from _inside(inner)
+
+
 def steps(loop: Op, wanted: Sequence[Value]) -> tuple[list[Op], list[int]] | None:
     """The ops of a loop's body that values are made by, and which carried ones they need; None if they need more."""
     (body,) = loop.regions
@@ -179,14 +217,20 @@ class _Ahead(Rewriter):
         self.finder, self.most = _Finder(kernel, target), most
         self.stages = int(kernel.attrs.get("num_stages", STAGES))
         self.count = 0
-        #: By load: the number of its stream, and the slots.
+        #: By load: its stream, the stream's number, and the stages.
         self.loads: dict[Op, tuple[Stream, int, int]] = {}
+        #: What is copied to a tile's slot as soon as the tile has been taken from there.
+        self.behind: dict[Op, Op] = {}
         self.slot: Value | None = None
 
     def op(self, op: Op) -> None:
         if op in self.loads and self.slot is not None:
-            stream, number, count = self.loads[op]
-            attrs = _attrs(stream, number, count)
+            stream, number, stages = self.loads[op]
+            attrs = _attrs(stream, number, stages)
+            if stream.own:
+                self.replace(op, (self._emit("own", (self.slot,), op.result.type, **attrs),))
+                self.out += [self.behind.pop(op)] if op in self.behind else []
+                return
             tile = self._emit("staged", (self.slot,), op.result.type, **attrs)
             self.replace(op, (tile if stream.deep is not None else self._emit("read", (tile,), tile.type),))
             return
@@ -216,29 +260,31 @@ class _Ahead(Rewriter):
         needed, carried = found
         lower, upper, step, *inits = self.operands(loop)
         state = [inits[k] for k in carried]
+        own = all(s.own for s in streams)
         self._emit("begin", (step,), None)
         for round in range(stages - 1):
-            away = self._emit("multiply", (step, self._const(round, step)), step.type)
-            index = self._emit("add", (lower, away), lower.type)
-            inside = self._emit("less", (index, upper), BOOL)
+            index, inside = self._later(lower, upper, step, round)
             state, fetches = self._fetch(loop, needed, carried, index, state, self._const(round), inside, streams)
             self.out += fetches
         # The body, with more that it carries.
         args = tuple([Value(a.type, None, a.name) for a in body.args])
         states, slot = [Value(v.type) for v in state], Value(_I32)
-        zero = self._const(0)
+        zero, one = self._const(0), self._const(1)
         outer, self.out = self.out, []
         self.replaced.update(zip(body.args, args, strict=True))
-        self._emit("await", (step,), None, pending=stages - 2, proxy=self.finder.shares(loop))
-        first, last = self._emit("equal", (slot, self._const(0)), BOOL), self._const(stages - 1)
-        before = self._emit("subtract", (slot, self._const(1)), _I32)
-        free = self._emit("where", (first, last, before), _I32)
-        away = self._emit("multiply", (step, self._const(stages - 1, step)), step.type)
-        index = self._emit("add", (args[0], away), step.type)
-        inside = self._emit("less", (away, self._emit("subtract", (upper, args[0]), step.type)), BOOL)
+        self._emit("await", (step,), None, pending=stages - 2, proxy=self.finder.shares(loop), own=own)
+        last, free = self._const(stages - 1 - own), slot
+        if not own:
+            first, before = self._emit("equal", (slot, zero), BOOL), self._emit("subtract", (slot, one), _I32)
+            free = self._emit("where", (first, last, before), _I32)
+        index, inside = self._later(args[0], upper, step, stages - 1)
         nexts, fetches = self._fetch(loop, needed, carried, index, states, free, inside, streams)
         # Copies that wait for loads of where they begin come last.
         waits = any(op.name == "load_ptr" for op in needed)
+        if own and not waits:
+            *copies, commit = fetches
+            self.behind.update(zip([s.op for s in streams], copies, strict=True))
+            waits, fetches = True, [commit]
         self.out += () if waits else fetches
         around, self.slot = self.slot, slot
         for op in body.ops[:-1]:
@@ -246,7 +292,7 @@ class _Ahead(Rewriter):
         self.slot = around
         self.out += fetches if waits else ()
         at_end = self._emit("equal", (slot, last), BOOL)
-        after = self._emit("where", (at_end, self._const(0), self._emit("add", (slot, self._const(1)), _I32)), _I32)
+        after = self._emit("where", (at_end, zero, self._emit("add", (slot, one), _I32)), _I32)
         self.out.append(Op("yield", (*self.operands(body.ops[-1]), *nexts, after), ()))
         made, self.out = Block((*args, *states, slot), self.out), outer
         operands = (lower, upper, step, *inits, *state, zero)
@@ -254,7 +300,15 @@ class _Ahead(Rewriter):
         new = Op("for", operands, types, loop.attrs, (made,), loop.line)
         self.out.append(new)
         self.replace(loop, new.results[: len(loop.results)])
-        self._emit("end", (step,), None)
+        self._emit("end", (step,), None, own=own)
+
+    def _later(self, index: Value, upper: Value, step: Value, rounds: int) -> tuple[Value, Value]:
+        """The index of a round that comes so many later, and whether it does: in bits that the difference fits in."""
+        away = self._emit("multiply", (step, self._const(rounds, step)), step.type)
+        later = self._emit("add", (index, away), step.type)
+        index, upper, step = (self._emit("cast", (v,), I64) for v in (index, upper, step))
+        away = self._emit("multiply", (step, self._const(rounds, step)), I64)
+        return later, self._emit("less", (away, self._emit("subtract", (upper, index), I64)), BOOL)
 
     def _fetch(
         self, loop: Op, needed: list[Op], carried: list[int], index: Value, state: list[Value], slot: Value,
@@ -269,8 +323,8 @@ class _Ahead(Rewriter):
         self.out += again.out
         made: list[Op] = []
         for s in streams:
-            _, number, count = self.loads[s.op]
-            attrs = _attrs(s, number, count) | {"load": s.op.name, "extents": extents_of(s.op.result)}
+            _, number, stages = self.loads[s.op]
+            attrs = _attrs(s, number, stages) | {"load": s.op.name, "extents": extents_of(s.op.result)}
             made.append(Op("fetch", (*again.operands(s.op), slot, inside), (), s.op.attrs | attrs, (), s.op.line))
         made.append(Op("commit", (slot,), ()))
         return [again.replaced.get(v, v) for k in carried for v in (body.ops[-1].operands[k],)], made
@@ -296,10 +350,10 @@ class _Again(Rewriter):
         return made
 
 
-def _attrs(stream: Stream, number: int, count: int) -> dict[str, object]:
+def _attrs(stream: Stream, number: int, stages: int) -> dict[str, object]:
     return {
-        "stream": number, "slots": count, "inner": stream.inner, "width": stream.width, "whole": stream.whole,
-        "deep": stream.deep,
+        "stream": number, "stages": stages, "slots": stages - stream.own, "inner": stream.inner,
+        "width": stream.width, "whole": stream.whole, "deep": stream.deep, "own": stream.own,
     }  # fmt: skip
 
 
@@ -322,12 +376,38 @@ class Ahead:
         return mma.places(extents, dtypes.SIZE[dtype], op.attrs["inner"], turn)
 
     def _slot(self, op: Op, slot: Value, bits: Places, dtype: str) -> Stored:
-        t, nbytes = self.code.t, dtypes.SIZE[dtype] << len(bits)
-        number = op.attrs["stream"]
+        nbytes, number = dtypes.SIZE[dtype] << len(bits), op.attrs["stream"]
         if number not in self.slots:
             self.slots[number] = self.code.lend(nbytes * op.attrs["slots"])
+        return Stored(self.code, self._in(number, slot, nbytes), bits)
+
+    def _in(self, number: int, slot: Value, nbytes: int, further: V | None = None) -> V:
+        """Where a slot of a stream is, of so many bytes each, or a place in it."""
+        t = self.code.t
         offset = t.bin("mul", self.code.integer(slot), i32(nbytes))
-        return Stored(self.code, at(t, self.slots[number], t.cast("zext", offset, "i64")), bits)
+        if further is not None:
+            offset = t.bin("add", offset, further)
+        return at(t, self.slots[number], t.cast("zext", offset, "i64"))
+
+    def _owned(self, op: Op, slot: Value, given: Layout, dtype: str) -> list[tuple[V, int]]:
+        """Where each of a thread's own vectors is in a slot: those of neighbours side by side."""
+        code, number = self.code, op.attrs["stream"]
+        vector = op.attrs["width"] * dtypes.SIZE[dtype]
+        count = given.registers // op.attrs["width"]
+        nbytes = vector * code.threads * count
+        if number not in self.slots:
+            self.slots[number] = code.lend(nbytes * op.attrs["slots"])
+        first = self._in(number, slot, nbytes, code.t.bin("mul", code.thread, i32(vector)))
+        return [(first, k * vector * code.threads) for k in range(count)]
+
+    def own(self, op: Op) -> None:
+        """What a thread has copied, in registers."""
+        code, given, dtype = self.code, self.code.layout_of(op.result), op.result.type.dtype
+        places = self._owned(op, op.operands[0], given, dtype)
+        found: dict[int, Register] = {}
+        for group, (ptr, away) in zip(given.groups(op.attrs["inner"], op.attrs["width"]), places, strict=True):
+            found.update(zip(group, memory.load(code.t, at(code.t, ptr, away), dtype, len(group)), strict=True))
+        code.define(op.result, [found[r] for r in range(given.registers)])
 
     def staged(self, op: Op) -> None:
         dtype = op.result.type.dtype
@@ -366,29 +446,51 @@ class Ahead:
 
     def fetch(self, op: Op) -> None:
         code, t = self.code, self.code.t
-        *load, slot, inside = op.operands
-        inner, width, dtype = op.attrs["inner"], op.attrs["width"], load[0].type.dtype
+        *_, slot, inside = op.operands
+        load = assign.fetched(op)
+        inner, width, dtype, own = op.attrs["inner"], op.attrs["width"], load.result.type.dtype, op.attrs["own"]
         size = dtypes.SIZE[dtype]
-        stored = self._slot(op, slot, self._places(op, op.attrs["extents"], dtype), dtype)
-        given = assign.copying(op, code.warps)
-        access = Access(code, Op(op.attrs["load"], tuple(load), (Type(dtype, op.attrs["extents"]),), op.attrs), given)
-        access.groups = [list(range(r, r + width)) for r in range(0, given.registers, width)]
-        there, writer = code.integer(inside), code.writer(given)
+        given = code.assigned.own[op.attrs["stream"]] if own else assign.copying(op, code.warps)
+        access = Access(code, load, given)
+        access.groups = given.groups(inner, width)
+        if own:
+            places = self._owned(op, slot, given, dtype)
+        else:
+            stored = self._slot(op, slot, self._places(op, op.attrs["extents"], dtype), dtype)
+            firsts = [stored.place(given.regs, first) for first, *_ in access.groups]
+            places = [stored.pointer(given.threads, first) for first in firsts]
+        there, writer = code.integer(inside), None if own else code.writer(given)
         copies: list[tuple[V, int, V, int, V, V]] = []
         counts = self._counts(access, inner, width, op.attrs["whole"])
-        for (first, *_), (ptr, beyond), (mask, count) in zip(access.groups, access.addresses(), counts, strict=True):
+        for place, (ptr, beyond), (mask, count) in zip(places, access.addresses(), counts, strict=True):
             mask = there if mask is None else t.bin("and", there, mask)
-            copies.append((*stored.pointer(given.threads, stored.place(given.regs, first)), ptr, beyond, mask, count))
+            copies.append((*place, ptr, beyond, mask, count))
+        fill = dtypes.cast_array(np.asarray(op.attrs.get("other", 0)), dtypes.NUMPY[dtype]).tobytes() * width
         after = t.new_label("copied")
         if writer is not None:
             some = t.new_label("copies")
             t.br_if(writer, some, after)
             t.label(some)
         for copy in copies:
-            self._copy(width * size, size, op.attrs["whole"], *copy)
+            if any(fill):
+                self._fill(fill, *copy[:5])
+            else:
+                self._copy(width * size, size, op.attrs["whole"], *copy)
         if writer is not None:
             t.br(after)
             t.label(after)
+
+    def _fill(self, fill: bytes, to: V, further: int, ptr: V, beyond: int, mask: V) -> None:
+        """Copy some elements, if the mask says so, and else put down others."""
+        nbytes, t = len(fill), self.code.t
+        words = [i32(int.from_bytes(fill[k : k + 4], "little", signed=True)) for k in range(0, nbytes, 4)]
+        copy = f"@$2 cp.async.{COPIES[nbytes]}.shared.global [$0+{further}], [$1+{beyond}], {nbytes};"
+        vector = f"v{len(words)}." if len(words) > 1 else ""
+        names = ", ".join(f"${3 + k}" for k in range(len(words)))
+        text = f"{copy} @!$2 st.shared.{vector}b32 [$0+{further}], {{{names}}};"
+        constraints = ",".join(["l", "l", "b", *["r"] * len(words)])
+        operands = ", ".join(map(str, (to, ptr, mask, *words)))
+        t.line(f'call void asm sideeffect "{text}", "{constraints},~{{memory}}"({operands})')
 
     def _copy(
         self, nbytes: int, size: int, whole: bool, to: V, further: int, ptr: V, beyond: int, mask: V, count: V
@@ -439,12 +541,14 @@ class Ahead:
         if op.attrs["proxy"]:
             # Tensor cores read memory themselves.
             t.line('call void asm sideeffect "fence.proxy.async.shared::cta;", "~{memory}"() convergent nounwind')
-        self.code.synchronize()
+        if not op.attrs["own"]:
+            self.code.synchronize()
 
     def end(self, op: Op) -> None:
         """Behind a loop: all is there, and has been read."""
         self.code.t.call("llvm.nvvm.cp.async.wait.all", "void", [], "nounwind")
-        self.code.synchronize()
+        if not op.attrs["own"]:
+            self.code.synchronize()
         self.code.lent = self.lent.pop()
 
 
@@ -454,7 +558,7 @@ def prefers(kernel: Kernel, target: Target) -> bool:
     brought = {s.op for s in parts.streams} if parts is not None else set()
     finder = _Finder(kernel, target)
     rounds = [op for op in kernel.walk() if op.name == "for"]
-    loops = [{s.op for s in finder.streams(op)} for op in rounds]
+    loops = [{s.op for s in finder.streams(op) if not s.own} for op in rounds]
     loops = [tiles for tiles in loops if tiles]
     if not any(tiles <= brought for tiles in loops):
         return bool(loops)
@@ -480,6 +584,5 @@ def generate(kernel: Kernel, target: Target) -> Code | None:
         try:
             return Codegen(made, target).generate()
         except OutOfResources:
-            counts = [op.attrs["slots"] for op in made.walk() if op.name == "staged"]
-            most = max(counts) - 1
+            most = max([op.attrs["stages"] for op in made.walk() if op.name == "fetch"]) - 1
     return None

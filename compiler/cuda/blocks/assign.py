@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from ... import dtypes
-from ...ir import Block, Kernel, Op, Value
+from ...ir import Block, Kernel, Op, Type, Value
 from ..target import Target
 from . import dot, layout, streams
 from .axes import Axes, constant, extents_of, is_elementwise
@@ -59,6 +59,12 @@ def through(op: Op, wanted: Layout, operand: int = 0, result: int = 0) -> Rename
     return behind(op.name, wanted, given, extents_of(op.results[result]), how(op))
 
 
+def fetched(op: Op) -> Op:
+    """The load that a copy ahead is made instead of, in its round."""
+    *load, _, _ = op.operands
+    return Op(op.attrs["load"], tuple(load), (Type(load[0].type.dtype, op.attrs["extents"]),), op.attrs)
+
+
 def copying(op: Op, warps: int) -> Layout:
     """The layout in which a tile is copied to shared memory."""
     extents, inner = op.attrs["extents"], op.attrs["inner"]
@@ -74,6 +80,8 @@ class Assignment:
     warps: int
     home: dict[Value, Layout] = field(default_factory=dict)
     works: dict[Op, Layout] = field(default_factory=dict)
+    #: By stream: the home of what each thread copies ahead itself.
+    own: dict[int, Layout] = field(default_factory=dict)
 
 
 def assign(kernel: Kernel, warps: int, target: Target) -> Assignment:
@@ -92,6 +100,7 @@ class _Walk:
         #: The layout that a tile of some extents got last.
         self.recent: dict[Extents, Layout] = {}
         memory = [op for op in kernel.walk() if op.name in ACCESSES]
+        memory += [fetched(op) for op in kernel.walk() if op.name == "fetch" and op.attrs["own"]]
         self.chained = dot.chained(kernel)
         self.rank = max([len(accessed(op)) for op in memory], default=0)
         self.across: dict[Extents, set[int]] = {}
@@ -213,8 +222,12 @@ class _Walk:
                 pass
             case "read":
                 self.open[op.result] = None
+            case "own":
+                self._give(op.result, self.found.own[op.attrs["stream"]])
             case "fetch":
-                self._ask_all(op, copying(op, self.warps))
+                if op.attrs["own"] and op.attrs["stream"] not in self.found.own:
+                    self.found.own[op.attrs["stream"]] = self.coalesced(fetched(op))
+                self._ask_all(op, self.found.own[op.attrs["stream"]] if op.attrs["own"] else copying(op, self.warps))
             case "dot":
                 self._dot(op)
             case "reduce" | "argreduce" | "reduce_by":

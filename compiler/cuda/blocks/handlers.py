@@ -28,6 +28,7 @@ HANDLERS: dict[str, Callable[[Codegen, Op], None]] = {
     "commit": lambda code, op: code.ahead.commit(op),
     "await": lambda code, op: code.ahead.wait(op),
     "end": lambda code, op: code.ahead.end(op),
+    "own": lambda code, op: code.ahead.own(op),
     "read": lambda code, op: code.ahead.read(op),
     "staged": lambda code, op: code.ahead.staged(op),
     "scan": scan.scan,

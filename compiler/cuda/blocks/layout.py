@@ -79,6 +79,13 @@ class Layout(NamedTuple):
             count += 1
         return 1 << count
 
+    def groups(self, dim: int, width: int) -> list[list[int]]:
+        """Registers of so many elements that are consecutive along a dim, each group in order."""
+        bits = self.low(dim, width.bit_length() - 1)
+        inner = [sum(1 << b for k, b in enumerate(bits) if i >> k & 1) for i in range(width)]
+        mask = sum(1 << b for b in bits)
+        return [[r | i for i in inner] for r in range(self.registers) if not r & mask]
+
     def low(self, dim: int, count: int) -> list[int]:
         """The bits of a register's number for the lowest `count` bits along a dim."""
         return [self.regs.index((dim, b)) for b in range(count)]

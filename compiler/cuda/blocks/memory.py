@@ -42,11 +42,7 @@ class Access:
         rank = len(self.extents)
         found = {d: min(given.run(d), most, assign.width(code.axes, self.op, d)) for d in range(rank)}
         dim = max(found, key=found.__getitem__, default=0)
-        width = found.get(dim, 1)
-        bits = given.low(dim, width.bit_length() - 1)
-        inner = [sum(1 << b for k, b in enumerate(bits) if i >> k & 1) for i in range(width)]
-        mask = sum(1 << b for b in bits)
-        return [[r | i for i in inner] for r in range(given.registers) if not r & mask]
+        return given.groups(dim, found.get(dim, 1))
 
     def addresses(self) -> list[tuple[V, int]]:
         """Where each group begins: an address, and bytes from there."""

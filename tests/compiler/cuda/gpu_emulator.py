@@ -38,6 +38,8 @@ _CASTS = frozenset((
 ))  # fmt: skip
 #: Threads that run side by side; further programs come after.
 TOGETHER = 1 << 14
+#: A copy, or else constants.
+_FILLING = re.compile(r"@\$2 cp\.async\.c[ag]\.shared\.global \[\$0\+(\d+)\], \[\$1\+(\d+)\], (\d+); @!\$2 st\.shared")
 #: Where the shared memory of a cluster's first block lies as the other blocks see it, and how far apart they are.
 REMOTE, APART = 1 << 32, 1 << 24
 
@@ -438,6 +440,13 @@ class Emulator:
                 to, source, ignored = (self.typed(x)[0] for x in _split(asm[4]))
                 copied = gpu_warps.copied(self, source + beyond, width // 4, np.where(ignored, 0, width), mask)
                 self.copies.append((copied, to + further, mask, self.groups.copy()))
+                return
+            if found := _FILLING.match(asm[2]):
+                further, beyond, width = map(int, found.groups())
+                to, source, there, *words = (self.typed(x)[0] for x in _split(asm[4]))
+                self._store(np.stack(words, 1), to + further, "ptr addrspace(3)", mask & ~there)
+                copied = gpu_warps.copied(self, source + beyond, width // 4, np.full(self.count, width), mask & there)
+                self.copies.append((copied, to + further, mask & there, self.groups.copy()))
                 return
             if gpu_copies.effect(self, asm[2], [self.typed(x)[0] for x in _split(asm[4])], mask):
                 return

@@ -119,7 +119,7 @@ def test_a_number_in_memory_is_read_by_all_before_one_overwrites_it() -> None:
 
 def test_exchanges_in_turns_wait_for_each_other() -> None:
     """Two exchanges a round need two barriers; a single one, as many."""
-    text = cuda.generate(kernels.softmax_in_turns().kernel, TARGET).text
+    text = cuda.generate(kernels.softmax_in_turns(stages=1).kernel, TARGET).text
     assert text.count("call void @llvm.nvvm.barrier") == 2
     m = kernels.Blocks("sums", (1,))
     x, out = m.array("f32", 1024), m.array("f32", 4)
