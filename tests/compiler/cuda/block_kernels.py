@@ -194,6 +194,31 @@ def softmax_in_turns(rows: int = 7, columns: int = 300, programs: int = 3, stage
     return m.case(10 * tolerance("f32"), 1e-6)
 
 
+def rounds(
+    count: int = 5, stages: int = 4, columns: int = 250, block: int = 256, dtype: str = "f32", other: float = 2.5,
+    step: int = 1, warps: int = 1, aligned: bool = False, table: bool = False, twice: bool = True,
+) -> Case:  # fmt: skip
+    """Sums of rows, from `count` rounds' places or from those in a table; `twice` also of another array's."""
+    m = Blocks("rounds", (1,), warps)
+    x, y = (m.array(dtype, 8 * columns, aligned=aligned) for _ in range(2))
+    places = m.array("i32", 8, m.rng.permutation(8).astype(np.int32))
+    out, rows, width = m.array("f32", block), m.scalar("i32", count), m.scalar("i64", columns)
+    m.begin()
+    b, column = m.b, m.arange(block)
+    mask = m.less(column, width)
+    first, stride = b.const(1, "i32"), b.const(step, "i32")
+    with b.for_(first, rows, stride, [m.full(0.0, (block,), "f32"), b.const(0)], num_stages=stages) as loop:
+        acc, start = loop.carried
+        row = b.load_ptr(places, b.cast(loop.index, "i64")) if table else loop.index
+        v = b.load_ptr(x, m.plus(column, b.op("multiply", b.cast(row, "i64"), width)), mask, other=other)
+        acc = b.op("add", acc, b.cast(v, "f32"))
+        if twice:
+            acc = b.op("multiply", acc, b.cast(b.load_ptr(y, m.plus(column, start), mask), "f32"))
+        b.yield_(acc, b.op("add", start, width))
+    b.store_ptr(loop.results[0], out, column)
+    return m.case(10 * tolerance("f32"), 1e-5)
+
+
 def of_rows(op: str, rows: int, columns: int, dtype: str = "f32", warps: int = 4) -> Case:
     """A scan or a sort of whole rows, one a program."""
     m = Blocks(op, (rows,), warps)
@@ -528,6 +553,14 @@ CASES = {
     "softmax rows f16": lambda: softmax_rows(columns=256, tall=4, dtype="f16"),
     "softmax in turns": softmax_in_turns,
     "softmax in turns 1024": lambda: softmax_in_turns(columns=1024, programs=2),
+    "softmax in turns, several rows": lambda: softmax_in_turns(3, 100, 1, 2, 1),
+    "rounds": rounds,
+    "rounds, none": lambda: rounds(1),
+    "rounds, fewer than stages": lambda: rounds(2, 5, twice=False),
+    "rounds f16": lambda: rounds(8, 3, 256, dtype="f16", aligned=True),
+    "rounds f64": lambda: rounds(6, 3, 64, 64, "f64", -np.inf),
+    "rounds, large steps": lambda: rounds(7, 4, step=1 << 30, aligned=True),
+    "rounds, from a table": lambda: rounds(7, 3, table=True, warps=4),
     "layer norm": layer_norm,
     "layer norm bf16": lambda: layer_norm(columns=1536, dtype="bf16"),
     "scan of rows": lambda: of_rows("scan", 3, 2048),
