@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial, update_wrapper
@@ -14,9 +16,11 @@ from .. import compiling, kernels, testing
 from ..array import Array
 from ..runtime import cache as disk
 from ..runtime.config import config as settings
+from .arguments import library
 from .compiled import Compiled
 from .descriptor import device_of
-from .function import JITFunction
+from .function import OPTIONS, JITFunction
+from .keys import exact
 
 #: Milliseconds of runs of a candidate without and with the clock.
 _WARMUP, _REP = 10, 40
@@ -47,6 +51,8 @@ class Config:
         maxnreg: int | None = None,
         pre_hook: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
+        if not isinstance(kwargs, Mapping):
+            raise TypeError(f"Config takes a dict of constants, not {kwargs!r}")
         self.kwargs = dict(kwargs)
         self.num_warps = num_warps
         self.num_stages = num_stages
@@ -67,7 +73,7 @@ class Config:
         return dict(self.options)
 
     def _identity(self) -> tuple[Any, ...]:
-        return tuple(self.options.items()), self.pre_hook
+        return exact(self.options), self.pre_hook
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Config) and self._identity() == other._identity()
@@ -82,11 +88,28 @@ class Config:
 class _Around(ABC):
     """What a decorator makes of a kernel: it is launched in the same ways."""
 
+    #: The decorator's name.
+    _what: str
+
     def __init__(self, fn: Any) -> None:
+        if not hasattr(fn, "arg_names"):
+            raise TypeError(f"{self._what} takes a kernel, not {fn!r}: it stands above jit")
         self.fn: Any = fn
         self.arg_names: list[str] = fn.arg_names
         self.base_fn: JITFunction = getattr(fn, "base_fn", fn)
         update_wrapper(cast("Any", self), fn, updated=())
+
+    def _check(self, what: str, names: Iterable[str], known: Iterable[str]) -> None:
+        """Raise ValueError if there are others among the names than known ones."""
+        known = list(known)
+        for name in names:
+            if name not in known:
+                near = difflib.get_close_matches(str(name), known, 1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                raise ValueError(f"{self._what} of {self.base_fn.__name__}: {what} {name!r} is unknown: {hint}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs)
 
     def __getitem__(self, grid: Any) -> partial[Compiled]:
         return partial(self.launch, grid)
@@ -120,6 +143,8 @@ class Autotuner(_Around):
         Milliseconds by configuration, of the last key that was measured.
     """
 
+    _what = "autotune"
+
     def __init__(
         self,
         fn: Any,
@@ -134,13 +159,26 @@ class Autotuner(_Around):
         cache_results: bool | None = None,
     ) -> None:
         super().__init__(fn)
+        if isinstance(configs, Config) or not all(isinstance(c, Config) for c in configs):
+            raise TypeError(f"autotune takes a list of Config, not {configs!r}")
+        if isinstance(key, str):
+            raise TypeError(f"autotune takes a list of names as key: [{key!r}]")
         self.configs = list(configs) or [Config({})]
         self.keys = [name for name in key if name in self.arg_names]
+        if unknown := sorted(set(key).difference(self.arg_names)):
+            # As Triton's, it goes on without them.
+            what = f"autotune of {self.base_fn.__name__}: there is no argument {', '.join(unknown)} for its key"
+            warnings.warn(what, stacklevel=3)
         self.prune = dict(prune_configs_by or {})
         self.reset_to_zero = list(reset_to_zero or ())
         self.restore_value = list(restore_value or ())
-        if unknown := {*self.reset_to_zero, *self.restore_value}.difference(self.arg_names):
-            raise ValueError(f"autotune of {self.base_fn.__name__}: there is no argument {', '.join(sorted(unknown))}")
+        for c in self.configs:
+            self._check("the constant of a Config", c.kwargs, [*self.arg_names, *OPTIONS])
+            if beaten := [name for name in OPTIONS if c.kwargs.get(name, c.options.get(name)) != c.options.get(name)]:
+                raise ValueError(f"Config({c.kwargs}): say {', '.join(beaten)} beside the dict")
+        self._check("the argument of prune_configs_by", self.prune, ("early_config_prune", "perf_model", "top_k"))
+        self._check("the argument of reset_to_zero", self.reset_to_zero, self.arg_names)
+        self._check("the argument of restore_value", self.restore_value, self.arg_names)
         self._saved: dict[str, Any] = {}
         self.pre_hook = pre_hook or self._prepare
         self.post_hook = post_hook or self._restore
@@ -160,7 +198,11 @@ class Autotuner(_Around):
             bound = dict(zip(self.arg_names, args))
             bound.update(kwargs)
             key = tuple([bound.get(name) for name in self.keys] + [getattr(x, "dtype", None) for x in bound.values()])
-            found = self.cache.get(key)
+            try:
+                found = self.cache.get(key)
+            except TypeError:
+                key = self._hashed(key)
+                found = self.cache.get(key)
             if found is None:
                 found = self.cache[key] = self._tune(key, grid, args, kwargs)
             chosen = found
@@ -168,7 +210,18 @@ class Autotuner(_Around):
         options = chosen.options
         if chosen.pre_hook is not None:
             chosen.pre_hook({**dict(zip(self.arg_names, args)), **kwargs, **options})
-        return self.fn.launch(grid, *args, **kwargs, **options)
+        merged = {**kwargs, **options}
+        if len(merged) != len(kwargs) + len(options):
+            both = sorted(kwargs.keys() & options.keys())
+            raise ValueError(f"{self.base_fn.__name__}: {', '.join(both)}: given at the launch, and by autotune")
+        return self.fn.launch(grid, *args, **merged)
+
+    def _hashed(self, key: tuple[Any, ...]) -> Any:
+        """A key of which parts have no hash by themselves, as one that has."""
+        for name, x in zip(self.keys, key):
+            if library(x) is not None:
+                raise TypeError(f"autotune of {self.base_fn.__name__}: its key names numbers, and {name} is an array")
+        return exact(key)
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> list[Compiled]:
         """Compile all configurations for arguments like these."""
@@ -180,7 +233,7 @@ class Autotuner(_Around):
         """Measure the configurations, unless it is known what that gives."""
         named = dict(zip(self.arg_names, args))
         for c in self.configs:
-            if both := sorted(kwargs.keys() & c.kwargs.keys()):
+            if both := sorted(kwargs.keys() & c.options.keys()):
                 raise ValueError(f"{self.base_fn.__name__}: {', '.join(both)}: given at the launch, and by autotune")
         candidates = self._pruned(named, kwargs)
         place = self._place(key, candidates, args, kwargs) if self.cache_results else ""
@@ -324,9 +377,16 @@ def _assign(x: Any, value: Any) -> None:
 class Heuristics(_Around):
     """A kernel some of whose meta-parameters are computed from its arguments."""
 
+    _what = "heuristics"
+
     def __init__(self, fn: Any, values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
         super().__init__(fn)
         self.values = dict(values)
+        self._check("the constant", self.values, [*self.arg_names, *OPTIONS])
+        for name, rule in self.values.items():
+            if not callable(rule):
+                what = f"{name} is a function of arguments, not {rule!r}"
+                raise TypeError(f"heuristics of {self.base_fn.__name__}: {what}")
 
     def _with(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         found = dict(kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,16 @@ class TensorDescriptor:
     block_shape: Sequence[int]
     padding: str = "zero"
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Also when another one is put in its place: autotune's hooks choose block_shape.
+        if name in ("shape", "strides", "block_shape"):
+            value = _integers(name, value)
+        if name == "block_shape":
+            for n in value:
+                if n < 1 or n & n - 1:
+                    raise ValueError(f"block_shape {list(value)}: {n} is no power of two")
+        object.__setattr__(self, name, value)
+
     def __post_init__(self) -> None:
         rank = len(self.shape)
         if not 0 < rank <= _MOST:
@@ -53,9 +64,8 @@ class TensorDescriptor:
             raise ValueError(f"the last stride of a tensor descriptor is 1, not {self.strides[-1]}")
         if any(n <= 0 for n in self.shape):
             raise ValueError(f"the shape {list(self.shape)} has no elements")
-        for n in self.block_shape:
-            if not isinstance(n, int) or n < 1 or n & n - 1:
-                raise ValueError(f"block_shape {list(self.block_shape)}: {n!r} is no power of two")
+        if any(n < 0 for n in self.strides):
+            raise ValueError(f"the strides of a tensor descriptor are not negative: {list(self.strides)}")
         if self.padding not in ("zero", "nan"):
             raise ValueError(f"padding is 'zero' or 'nan', not {self.padding!r}")
         dtype, _, address = pointer(self.base)
@@ -70,11 +80,22 @@ class TensorDescriptor:
     @staticmethod
     def from_tensor(tensor: Any, block_shape: Sequence[int], padding: str = "zero") -> TensorDescriptor:
         """The descriptor of a whole array."""
+        if library(tensor) is None:
+            raise TypeError(f"a tensor descriptor is made of an array, not of a {type(tensor).__name__}")
         if hasattr(tensor, "stride"):  # torch
             steps = tensor.stride()
         else:
             steps = [s // tensor.dtype.itemsize for s in tensor.strides]
-        return TensorDescriptor(tensor, tuple(tensor.shape), tuple(steps), list(block_shape), padding)
+        return TensorDescriptor(tensor, tuple(tensor.shape), tuple(steps), block_shape, padding)
+
+
+def _integers(name: str, given: Any) -> list[int] | tuple[int, ...]:
+    """Integers of any library as Python's."""
+    try:
+        found = [operator.index(n) for n in given]
+    except TypeError:
+        raise TypeError(f"{name} of a tensor descriptor is a sequence of integers, not {given!r}") from None
+    return tuple(found) if isinstance(given, tuple) else found
 
 
 def device_of(arguments: Iterable[Any]) -> Device:

@@ -6,12 +6,12 @@ import difflib
 import hashlib
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial, update_wrapper
 from operator import index
-from types import SimpleNamespace
-from typing import Any, NamedTuple, overload
+from types import FunctionType, SimpleNamespace
+from typing import Any, NamedTuple, cast, overload
 
 import numpy as np
 
@@ -124,6 +124,8 @@ class JITFunction:
             fn = fn.fn
         if not inspect.isfunction(fn):
             raise TypeError(f"jit takes a Python function, not a {type(fn).__name__}")
+        if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+            raise TypeError(f"jit takes a function made by def, and {fn.__name__} is made by async def")
         update_wrapper(self, fn)
         self.fn = fn
         self.noinline = noinline
@@ -139,8 +141,10 @@ class JITFunction:
         self._forms: dict[tuple[Any, ...], Form] = {}
         #: Compiled kernels by what they are compiled for.
         self._variants: dict[Any, Compiled] = {}
-        #: What compiled kernels depend on beside the function's source.
+        #: What compiled kernels depend on beside the function's source; and what those were that may change in place.
         self._uses: tuple[sources.Use, ...] = ()
+        self._states: tuple[tuple[sources.Use, Any], ...] = ()
+        self._watched: set[FunctionType] = set()
         self._source: tuple[str, int] | None = None
         self._compiling = threading.RLock()
 
@@ -183,19 +187,35 @@ class JITFunction:
         self._source = None
         self._forget()
 
-    def uses(self) -> Iterator[sources.Use]:
-        """What it is made of beside its source: globals, and what the functions that it uses are made of."""
-        met: set[JITFunction] = set()
-        waiting: list[JITFunction] = [self]
+    def uses(
+        self, constants: Iterable[Any] = (), known: Collection[FunctionType] = ()
+    ) -> Iterator[tuple[FunctionType, sources.Use]]:
+        """What it is made of beside its source: globals, and what the functions that it uses, or is given, are made of.
+
+        Each with the function that uses it; those that are `known` are left out.
+        """
+        met = set(known)
+        waiting = [(self.fn, sources.named(self.src))]
+        for x in constants:
+            waiting += sources.called(x, self.fn)
         while waiting:
-            function = waiting.pop()
+            function, names = waiting.pop()
             if function in met:
                 continue
             met.add(function)
-            for use in sources.uses(function.fn, function.src):
-                yield use
-                if isinstance(use.value, JITFunction):
-                    waiting.append(use.value)
+            for use in sources.uses(function, names):
+                yield function, use
+                waiting += sources.called(use.value, function)
+
+    def _watch(self, constants: Iterable[Any]) -> None:
+        """Remember what a kernel of some constants is made of."""
+        found = list(self.uses(constants, self._watched))
+        self._watched |= {self.fn, *[function for function, _ in found]}
+        self._uses += tuple([use for _, use in found])
+        self._remember()
+
+    def _remember(self) -> None:
+        self._states = tuple([(use, keys.exact(use.value)) for use in self._uses if keys.changeable(use.value)])
 
     def _forget(self) -> None:
         for form in self._forms.values():
@@ -203,14 +223,17 @@ class JITFunction:
                 known.clear()
             form.quick = None
         self._variants.clear()
-        self._uses = ()
+        self._uses = self._states = ()
+        self._watched.clear()
 
     def _review(self) -> None:
-        """Some global is another object than before: what was compiled is good if all are equal."""
-        if any(not sources.same(use) for use in self._uses):
+        """Some global may be another one than before: what was compiled is good if all are equal."""
+        changed = any(keys.exact(use.value) != state for use, state in self._states)
+        if changed or any(not sources.same(use) for use in self._uses):
             self._forget()
         else:
             self._uses = tuple([use._replace(value=use.get(use.name)) for use in self._uses])
+            self._remember()
 
     # -- launching ----------------------------------------------------------------------------------------------------
     def __getitem__(self, grid: Any) -> partial[Any]:
@@ -240,11 +263,14 @@ class JITFunction:
             form = self._form(len(args), tuple(kwargs))
         given = form.bind(args, kwargs)
         if config.interpret:
-            return interpreted.run(self, grid, dict(zip(form.names, given)))
+            return self._interpret(grid, form, given)
         for get, name, value in self._uses:
             if get(name) is not value:
                 self._review()
                 break
+        else:
+            if self._states:
+                self._review()
         if type(grid) is not tuple:
             grid = self._resolved(grid, form, given)
         quick = form.quick  # another thread may forget it meanwhile
@@ -264,6 +290,15 @@ class JITFunction:
         else:
             self._run_in_order(found, values, programs, (keys.space["torch_stream"](gpu),), ())
         return found
+
+    def _interpret(self, grid: Any, form: Form, given: tuple[Any, ...]) -> None:
+        bound = dict(zip(form.names, given))
+        _, sizes = self._programs(self._resolved(grid, form, given), [])
+        with flush.lock:
+            memory.settle(_arrays(given))
+            _options(self, bound)
+            self._described(bound)  # says what a launch says of arguments that it cannot take
+            interpreted.run(self, tuple(sizes), bound)
 
     def _launch_arrays(self, grid: Any, form: Form, given: tuple[Any, ...]) -> Compiled:
         """Launch with arrays of this library among the arguments; nobody flushes meanwhile."""
@@ -392,19 +427,32 @@ class JITFunction:
     def _resolved(self, grid: Any, form: Form, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """A grid as a tuple."""
         if callable(grid):
-            grid = grid(dict(zip(form.names, given)))
-        return tuple(grid) if isinstance(grid, Iterable) else (grid,)
+            arguments = dict(zip(form.names, given))
+            try:
+                grid = grid(arguments)
+            except KeyError as error:
+                error.add_note(f"{self._place}: its grid may ask for {', '.join(arguments)}")
+                raise
+        if hasattr(grid, "__index__") and not getattr(grid, "ndim", 0):
+            return (grid,)
+        return tuple(grid) if isinstance(grid, Iterable) and not isinstance(grid, str | dict) else (grid,)
 
     def _programs(self, grid: tuple[Any, ...], values: list[Any]) -> tuple[int, list[Any]]:
         """The number of programs of a grid, and the values with its axes behind them."""
         try:
-            x, y, z = map(index, grid if len(grid) == 3 else (*grid, 1) if len(grid) == 2 else (*grid, 1, 1))
-            if x >= 0 and y >= 0 and z >= 0:
-                values += x, y, z
-                return x * y * z, values
-        except (TypeError, ValueError):
-            pass
-        raise ValueError(f"{self.__name__}: a grid is one to three numbers of programs, not {grid!r}")
+            sizes = [*map(index, grid)]
+        except TypeError:
+            spelled = ", ".join([type(x).__name__ for x in grid])
+            raise TypeError(f"{self._place}: a grid is one to three integers, not ({spelled})") from None
+        if not 0 < len(sizes) <= 3 or any(n < 0 for n in sizes):
+            raise ValueError(f"{self._place}: a grid is one to three numbers of programs, not {tuple(sizes)}")
+        x, y, z = sizes if len(sizes) == 3 else (*sizes, 1) if len(sizes) == 2 else (*sizes, 1, 1)
+        programs = x * y * z
+        if max(sizes) >> 31 or programs >> 63:
+            what = f"a grid of {tuple(sizes)} programs is too large: an axis has 2**31 - 1 at most"
+            raise ValueError(f"{self._place}: {what}")
+        values += x, y, z
+        return programs, values
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Compiled:
         """Compile the kernel for arguments like these, without running it."""
@@ -425,12 +473,21 @@ class JITFunction:
         form = self._forms.get((count, *keywords))
         if form is not None:
             return form
-        if count > len(self.arg_names):
-            raise TypeError(f"{self._place}: {count} arguments are too many: it takes {len(self.arg_names)}")
-        positional = self.arg_names[:count]
+        parameters = self.signature.parameters
+        for name, p in parameters.items():
+            if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                star = "*" if p.kind is p.VAR_POSITIONAL else "**"
+                what = f"a kernel cannot take {star}{name}: name its parameters, or pass a tuple"
+                raise TypeError(f"{self._place}: {what}")
+        positional = [name for name, p in parameters.items() if p.kind is not p.KEYWORD_ONLY]
+        if count > len(positional):
+            raise TypeError(f"{self._place}: {count} arguments are too many: it takes {len(positional)}")
+        del positional[count:]
         for name in keywords:
             if name in positional:
                 raise TypeError(f"{self._place}: argument {name} is given twice")
+            if name in parameters and parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY:
+                raise TypeError(f"{self._place}: argument {name} is taken by its place only, not by its name")
             if name not in self.roles and name not in OPTIONS:
                 known = [*self.arg_names, *OPTIONS]
                 near = difflib.get_close_matches(name, known, 1)
@@ -439,7 +496,7 @@ class JITFunction:
         names = [*positional, *keywords]
         defaults = []
         missing = []
-        for name, p in self.signature.parameters.items():
+        for name, p in parameters.items():
             if name not in names:
                 if p.default is p.empty:
                     missing.append(name)
@@ -472,8 +529,7 @@ class JITFunction:
             found = self._variants.get(variant)
             if found is None:
                 kernel, messages = self._built(arguments, constants, options)
-                if not self._uses:
-                    self._uses = tuple(self.uses())
+                self._watch(constants.values())
                 signature = dict.fromkeys(constants, "constexpr") | {a.name: a.kind.spelled for a in arguments}
                 known = SimpleNamespace(signature=signature, constants=constants)
                 found = self._variants[variant] = Compiled(self, kernel, messages, device, options, places, known)
@@ -491,7 +547,7 @@ class JITFunction:
     def fingerprint(self) -> str:
         """A hash of the source of all that it is made of."""
         spelled = lambda x: x.src if isinstance(x, JITFunction) else getattr(x, "__qualname__", repr(x))
-        parts = [self.src, *[f"{use.name} = {spelled(use.value)}" for use in self.uses()]]
+        parts = [self.src, *[f"{use.name} = {spelled(use.value)}" for _, use in self.uses()]]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def _built(
@@ -526,6 +582,10 @@ class JITFunction:
         for name in self.arg_names:
             x, role = bound[name], self.roles[name]
             if role == CONSTANT:
+                try:
+                    hash(keys.exact(x))
+                except TypeError as error:
+                    raise TypeError(f"{self._place}: argument {name} cannot be a constexpr: {error}") from None
                 constants[name] = _plain(x)
                 continue
             try:
@@ -546,12 +606,25 @@ class JITFunction:
 
 def _options(function: JITFunction, bound: dict[str, Any]) -> dict[str, Any]:
     found = {name: bound.get(name, default) for name, default in OPTIONS.items()}
-    warps, stages = found["num_warps"], found["num_stages"]
-    if not isinstance(warps, int) or warps not in (1, 2, 4, 8, 16, 32):
-        raise ValueError(f"{function._place}: num_warps={warps!r} is no power of two from 1 to 32")
-    if not isinstance(stages, int) or stages < 0:
-        raise ValueError(f"{function._place}: num_stages={stages!r} is no number of stages")
+    for name, (accepts, what) in _NUMBERS.items():
+        given: Any = found[name]
+        if given is None and OPTIONS[name] is None:
+            continue
+        if isinstance(given, bool | np.bool_) or not hasattr(given, "__index__"):
+            raise TypeError(f"{function._place}: {name}={given!r} is {what}")
+        found[name] = number = index(cast("Any", given))
+        if not accepts(number):
+            raise ValueError(f"{function._place}: {name}={given!r} is {what}")
     return found
+
+
+#: What options that are numbers may be, and what is said of others.
+_NUMBERS: dict[str, tuple[Callable[[int], bool], str]] = {
+    "num_warps": (lambda n: n in (1, 2, 4, 8, 16, 32), "no power of two from 1 to 32"),
+    "num_stages": (lambda n: n >= 0, "no number of stages"),
+    "num_ctas": (lambda n: n > 0, "no number of blocks"),
+    "maxnreg": (lambda n: n > 0, "no number of registers"),
+}
 
 
 def _plain(x: Any) -> Any:

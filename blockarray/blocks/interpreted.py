@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import cuda, flush
+from .. import cuda
 from ..array import Array
 from ..compiler.dtypes import NUMPY
 from ..runtime.cuda import copies
@@ -26,17 +26,18 @@ if TYPE_CHECKING:
 _Returns = dict[int, tuple[np.ndarray, Callable[[], Any]]]
 
 
-def run(function: JITFunction, grid: Any, bound: dict[str, Any]) -> None:
-    """Run a kernel on its arrays' memory, or, if that is not the host's, on copies that then go back."""
+def run(function: JITFunction, grid: tuple[int, int, int], bound: dict[str, Any]) -> None:
+    """Run a kernel on its arrays' memory, or, if that is not the host's, on copies that then go back.
+
+    Nobody flushes meanwhile.
+    """
     from ..language import interpret
 
-    if callable(grid):
-        grid = grid(bound)
-    x, y, z = (*(grid if isinstance(grid, Iterable) else (grid,)), 1, 1)[:3]
-    with flush.lock:
-        returns: _Returns = {}
-        arguments = {name: _lend(bound[name], returns) for name in function.arg_names}
-        interpret.run(function, (int(x), int(y), int(z)), arguments)
+    returns: _Returns = {}
+    arguments = {name: _lend(bound[name], returns) for name in function.arg_names}
+    try:
+        interpret.run(function, grid, arguments)
+    finally:  # what was stored before an error is there, as it is on the host
         for _, put_back in returns.values():
             put_back()
 

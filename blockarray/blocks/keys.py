@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,37 @@ def exact(x: Any) -> Any:
         return type(x), *[exact(getattr(x, f.name)) for f in fields(x)]
     if isinstance(x, dict):
         return type(x), *[(exact(k), exact(v)) for k, v in x.items()]
-    return type(x), x
+    if isinstance(x, set | frozenset):
+        return type(x), frozenset(map(exact, x))
+    if isinstance(x, np.ndarray):
+        return type(x), x.dtype, x.shape, x.tobytes()
+    return (type(x), x, _attributes(x)) if has_attributes(x) else (type(x), x)
+
+
+def has_attributes(x: Any) -> bool:
+    """Whether an object is told from others by identity, and may change nevertheless."""
+    by_identity = type(x).__hash__ is object.__hash__ and hasattr(x, "__dict__")
+    return by_identity and not callable(x) and not isinstance(x, ModuleType)
+
+
+def _attributes(x: Any) -> Any:
+    try:
+        found = tuple([(name, exact(value)) for name, value in vars(x).items()])
+        hash(found)
+    except (TypeError, RecursionError):  # of an attribute there is nothing but its identity
+        return tuple([(name, id(value)) for name, value in vars(x).items()])
+    return found
+
+
+def changeable(x: Any) -> bool:
+    """Whether a constant may change while it stays the same object."""
+    if type(x).__name__ == "constexpr":
+        return changeable(x.value)
+    if isinstance(x, tuple):
+        return any(map(changeable, x))
+    if is_dataclass(x) and not isinstance(x, type):
+        return True
+    return isinstance(x, list | dict | set | np.ndarray) or has_attributes(x)
 
 
 def learn(x: int, role: int) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import update_wrapper
 from math import prod
+from operator import index
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,6 +16,7 @@ import numpy as np
 
 from .. import export
 from ..array import Array, lazy
+from ..compiler import dtypes
 from ..compiler.expr import BUFFER, HOST, Expr, Shape, contiguous_strides, node
 from ..compiler.plan import HostStep
 from ..dtypes import canonical
@@ -21,6 +24,7 @@ from ..operands import as_array
 from ..runtime import profiler
 from ..runtime.device import Device
 from . import memory
+from .keys import exact
 
 #: A result's shape or dtype: as it is, or as a function of the operation's arguments.
 Rule = Any
@@ -38,12 +42,17 @@ class Operation:
     __name__: str
 
     def __init__(self, fn: Callable[..., Any], shape: Rule = None, dtype: Rule = None, name: str = "") -> None:
+        if not callable(fn):
+            raise TypeError(f"custom_op takes a function that launches kernels, not {fn!r}")
         update_wrapper(self, fn)
         self.fn = fn
-        self.name = name or fn.__name__
+        self.name = name or getattr(fn, "__name__", type(fn).__name__)
         parameters = inspect.signature(fn).parameters
         if "out" not in parameters:
             raise TypeError(f"custom_op {self.name}: the function has no parameter out")
+        for p in parameters.values():
+            if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+                raise TypeError(f"custom_op {self.name}: the function is called by names, which {p} does not take")
         self.signature = inspect.Signature([p for p in parameters.values() if p.name != "out"])
         self.shape = shape
         self.dtype = dtype
@@ -69,15 +78,13 @@ class Operation:
             raise TypeError(f"{self.name}: none of its arguments is an array")
         given.update(arrays)
         first = next(iter(arrays.values()))
-        shapes = self._rule("shape", self.shape, bound, first.shape)
-        several = isinstance(shapes, list) or any(isinstance(s, tuple | list) for s in shapes)
-        shapes = [tuple(map(int, s)) for s in (shapes if several else [shapes])]
-        dtypes = self._rule("dtype", self.dtype, bound, first.dtype)
-        dtypes = list(dtypes) if isinstance(dtypes, tuple | list) else [dtypes] * len(shapes)
-        if len(dtypes) != len(shapes):
-            raise ValueError(f"{self.name}: {len(shapes)} shapes, but {len(dtypes)} dtypes")
-        layout = tuple(zip(shapes, map(canonical, dtypes)))
-        rest = tuple([(k, x) for k, x in given.items() if k not in arrays])
+        shapes, several = self._shapes(self._rule("shape", self.shape, bound, first.shape))
+        types = self._rule("dtype", self.dtype, bound, first.dtype)
+        types = list(types) if isinstance(types, tuple | list) else [types] * len(shapes)
+        if len(types) != len(shapes):
+            raise ValueError(f"{self.name}: {len(shapes)} shapes, but {len(types)} dtypes")
+        layout = tuple(zip(shapes, map(self._dtype, types)))
+        rest = (_Rest({k: x for k, x in given.items() if k not in arrays}),)
         inputs = tuple([a._read() for a in arrays.values()])
         attrs = (self.name, _Run(self, tuple(arrays), layout, several), rest)
         main = lazy(node(HOST, inputs, attrs, *layout[0]))
@@ -87,6 +94,31 @@ class Operation:
             lazy(node(HOST, (main._read(),), (self.name, _Pick(k), ()), *layout[k])) for k in range(1, len(layout))
         ]
         return main, *others
+
+    def _shapes(self, given: Any) -> tuple[list[Shape], bool]:
+        """What a rule gave as shapes, and whether these are of several results."""
+        if isinstance(given, np.ndarray):
+            given = given.tolist()
+        several = isinstance(given, list | tuple) and any(isinstance(s, tuple | list) for s in given)
+        shapes: list[Shape] = []
+        shape: Any
+        for shape in given if several else [given]:
+            try:
+                sizes = (index(shape),) if hasattr(shape, "__index__") else tuple(map(index, shape))
+            except TypeError:
+                raise TypeError(f"{self.name}: a shape is an integer or a tuple of integers, not {shape!r}") from None
+            if any(n < 0 for n in sizes):
+                raise ValueError(f"{self.name}: a shape has no negative dimensions: {sizes}")
+            shapes.append(sizes)
+        return shapes, several
+
+    def _dtype(self, given: Any) -> np.dtype:
+        try:
+            if given is not None:
+                return canonical(dtypes.NUMPY[given.ir] if isinstance(getattr(given, "ir", None), str) else given)
+        except (TypeError, KeyError):
+            pass
+        raise TypeError(f"{self.name}: its dtype is {given!r}, which arrays cannot have")
 
     def _rule(self, what: str, rule: Rule, bound: inspect.BoundArguments, default: Any) -> Any:
         if rule is None:
@@ -98,6 +130,30 @@ class Operation:
         except Exception as error:
             error.add_note(f"{self.name}: the rule of its {what}")
             raise
+
+
+class _Rest:
+    """The arguments of an operation that are no arrays, as they were when it was recorded."""
+
+    __slots__ = ("given", "key")
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.given = {k: deepcopy(x) if isinstance(x, list | dict | set) else x for k, x in given.items()}
+        key: Any = []
+        for k, x in given.items():
+            try:
+                state = exact(x)
+                hash(state)
+            except TypeError:  # nothing is like it
+                state = id(x)
+            key.append((k, state))
+        self.key = tuple(key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Rest) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
 
 class _Run:
@@ -129,13 +185,16 @@ class _Run:
     def __call__(self, *args: Any) -> np.ndarray:
         """The first result, of NumPy arrays and the other arguments."""
         arrays = [Array(as_array(x)._read()) for x in args[: len(self.names)]]
-        outs = self.run(arrays, dict(args[len(self.names) :]), arrays[0].device)
+        outs = self.run(arrays, args[len(self.names)].given, arrays[0].device)
         return np.asarray(outs[0])
 
     def run(self, arrays: Sequence[Array], rest: dict[str, Any], device: Device) -> list[Array]:
         """Call the function on arrays; its results."""
         outs = [Array(_blank(shape, dtype, device)) for shape, dtype in self.layout]
-        self.operation.fn(**dict(zip(self.names, arrays)), **rest, out=tuple(outs) if self.several else outs[0])
+        out = tuple(outs) if self.several else outs[0]
+        given = self.operation.fn(**dict(zip(self.names, arrays)), **rest, out=out)
+        if isinstance(given, Array | np.ndarray) and given is not out:
+            raise TypeError(f"{self.operation.name} returned an array: it is to fill out, by out[...] = or a kernel")
         memory.settle(outs)
         return outs
 
@@ -179,7 +238,7 @@ class Step:
         else:
             arrays = [self._operand(slots, base, *operand) for operand in step.operands]
             started = perf_counter() if profiler.active else 0.0
-            outs = function.run(arrays, dict(rest), self.device)
+            outs = function.run(arrays, rest[0].given, self.device)
             if profiler.active:
                 moved = sum([a.nbytes for a in (*arrays, *outs)])
                 profiler.note(step.name, perf_counter() - started, moved, 1, kind="custom operation")
@@ -226,8 +285,8 @@ def custom_op(fn: Any = None, *, shape: Rule = None, dtype: Rule = None, name: s
     ----------
     fn : function
         Takes arrays, other arguments, and `out`: the array that it is to fill.  It runs when its result is needed, with
-        all arrays computed, and must not write to its operands.
-    shape : tuple of int, or callable
+        all arrays computed, and must not write to its operands.  `out` is memory of its own, and holds anything at first.
+    shape : int, tuple of int, or callable
         The result's shape, or a function of the arguments that gives it; by default it is that of the first array.
         A list of shapes makes several results, and `out` a tuple.
     dtype : dtype, or callable

@@ -39,7 +39,7 @@ def quick(given, grid):
         else:
             p, q, r = grid
         programs = p * q * r
-        if not (p > 0 and q > 0 and r > 0) or type(programs) is not int:
+        if not (p > 0 and q > 0 and r > 0) or type(programs) is not int or programs >> 31:
             return None
         {}:
 """

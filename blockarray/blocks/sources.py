@@ -7,7 +7,7 @@ import inspect
 import itertools
 import linecache
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -55,13 +55,18 @@ def remade(fn: FunctionType, text: str) -> FunctionType:
     return space[fn.__name__]
 
 
-def uses(fn: FunctionType, text: str) -> Iterator[Use]:
-    """The globals and closure's variables that a function of this source may read.
+def named(text: str) -> list[str]:
+    """The names that functions of a source refer to."""
+    return list(_names(compile(_body(text), "<kernel>", "exec")))
 
-    Every name of the source counts that is one of either: too many at worst.  Of modules, so do the attributes that it
-    names.
+
+def uses(fn: FunctionType, names: Iterable[str]) -> Iterator[Use]:
+    """The globals and closure's variables that a function of whose source these are the names may read.
+
+    Every name counts that is one of either: too many at worst.  Of modules and of the author's classes, so
+    do the attributes that it names.
     """
-    names = dict.fromkeys(_names(compile(_body(text), "<kernel>", "exec")))
+    names = dict.fromkeys(names)
     cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or ()))
     for name in names:
         found: Any
@@ -76,10 +81,48 @@ def uses(fn: FunctionType, text: str) -> Iterator[Use]:
             continue
         if _may_change(found):
             yield use
-        if isinstance(found, ModuleType) and not found.__name__.startswith(_LANGUAGE):
-            space = vars(found)
-            used = [Use(space.get, attribute, space[attribute]) for attribute in names if attribute in space]
-            yield from [use for use in used if _may_change(use.value)]
+        yield from _attributes(found, names, fn)
+
+
+def _attributes(owner: Any, names: Iterable[str], fn: FunctionType) -> Iterator[Use]:
+    """What a function that uses such names may read of a module, or of a class of its author's."""
+    if isinstance(owner, ModuleType) and not owner.__name__.startswith(_LANGUAGE):
+        space = vars(owner)
+        used = [Use(space.get, attribute, space[attribute]) for attribute in names if attribute in space]
+    elif isinstance(owner, type) and _are_of_one(owner, fn):
+        get = lambda name: getattr(owner, name, None)
+        used = [Use(get, attribute, get(attribute)) for attribute in names if hasattr(owner, attribute)]
+    else:
+        return
+    for use in used:
+        if _may_change(use.value):
+            yield use
+        if isinstance(use.value, type):
+            yield from _attributes(use.value, names, fn)
+
+
+def _are_of_one(x: Any, fn: FunctionType) -> bool:
+    """Whether something is of the same package as a function."""
+    package = lambda x: (getattr(x, "__module__", None) or "").partition(".")[0]
+    return package(x) == package(fn)
+
+
+def called(value: Any, by: FunctionType) -> Iterator[tuple[FunctionType, list[str]]]:
+    """The functions that something is, or contains, which a function uses; and the names that they use.
+
+    Functions of kernels, and others of the same package, which run when the kernel is compiled.
+    """
+    if type(value).__name__ == "constexpr":
+        value = value.value
+    kernel = getattr(value, "base_fn", value)
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from called(item, by)
+    elif hasattr(type(kernel), "starting_line_number"):
+        yield kernel.fn, named(kernel.src)
+    elif callable(value) and isinstance(plain := inspect.unwrap(value), FunctionType) and _are_of_one(plain, by):
+        code = plain.__code__
+        yield plain, [*code.co_names, *code.co_freevars, *_names(code)]
 
 
 def _may_change(value: Any) -> bool:
@@ -102,7 +145,7 @@ def _body(text: str) -> ast.Module:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Names that the functions in a piece of code refer to."""
+    """Names that the functions within a piece of code refer to."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from constant.co_names
@@ -111,7 +154,13 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _contents(cell: CellType) -> Callable[[str], Any]:
-    return lambda _: cell.cell_contents
+    def get(_: str) -> Any:
+        try:
+            return cell.cell_contents
+        except ValueError:  # it has been deleted
+            return None
+
+    return get
 
 
 def same(use: Use) -> bool:

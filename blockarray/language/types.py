@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..compiler import dtypes
 
@@ -266,9 +266,13 @@ class constexpr:
     """
 
     __slots__ = ("value",)
+    value: Any
 
     def __init__(self, value: Any) -> None:
-        self.value = unwrap(value)
+        object.__setattr__(self, "value", unwrap(value))
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"a constexpr does not change: assign another one to what names it, not to its {name}")
 
     def __repr__(self) -> str:
         return f"constexpr[{self.value!r}]"

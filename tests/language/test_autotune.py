@@ -67,7 +67,7 @@ def test_arrays_are_reset_or_restored():
     a = ba.ones(50, dtype="f") * 5
     ba.autotune(CONFIGS, key=["n"], do_bench=Clock(), restore_value=["x"])(increment)[grid](a, 50)
     assert np.asarray(a).tolist() == [6.0] * 50
-    with pytest.raises(ValueError, match="autotune of increment: there is no argument z"):
+    with pytest.raises(ValueError, match=r"autotune of increment: .* 'z' is unknown"):
         ba.autotune(CONFIGS, key=["n"], restore_value=["x", "z"])(increment)
 
 
@@ -142,9 +142,40 @@ def test_its_own_clock():
 
 
 def test_errors():
-    tuned = ba.autotune(CONFIGS, key=["n", "no_parameter"], do_bench=Clock())(increment)
-    with pytest.raises(ValueError, match="increment: BLOCK: given at the launch, and by autotune"):
-        tuned[grid](ba.zeros(50, dtype="f"), 50, BLOCK=32)
+    with pytest.warns(UserWarning, match="autotune of increment: there is no argument m for its key") as caught:
+        tuned = ba.autotune(CONFIGS, key=["n", "m"], do_bench=Clock())(increment)
+    assert caught[0].filename == __file__
+    a = ba.zeros(50, dtype="f")
+    alone = ba.autotune(CONFIGS[:1], key=["n"])(increment)
+    for given in ({"BLOCK": 32}, {"num_warps": 4}):
+        for kernel in (tuned, alone):
+            with pytest.raises(ValueError, match=r"increment: .*: given at the launch, and by autotune"):
+                kernel[grid](a, 50, **given)
+    with pytest.raises(TypeError, match="its key names numbers, and x is an array"):
+        ba.autotune(CONFIGS, key=["x"])(increment)[grid](a, 50)
+    with pytest.raises(RuntimeError, match="launch it by increment"):
+        tuned(a, 50)
+    for what, error, reason in (
+        (lambda: ba.autotune(CONFIGS, key="n")(increment), TypeError, r"a list of names as key: \['n'\]"),
+        (lambda: ba.autotune(CONFIGS[0], key=["n"])(increment), TypeError, "takes a list of Config, not BLOCK: 16"),
+        (lambda: ba.autotune([{"BLOCK": 1}], key=[])(increment), TypeError, "takes a list of Config"),
+        (lambda: ba.autotune(CONFIGS, key=[])(grid), TypeError, "autotune takes a kernel, not <function"),
+        (lambda: ba.autotune(CONFIGS, [], prune_configs_by={"k": 1})(increment), ValueError, "'k' is unknown: there"),
+        (lambda: ba.autotune(CONFIGS, [], reset_to_zero=["y"])(increment), ValueError, "reset_to_zero 'y' is unknown"),
+        (
+            lambda: ba.autotune([ba.Config({"BLOK": 16})], key=[])(increment), ValueError,
+            "autotune of increment: the constant of a Config 'BLOK' is unknown: did you mean BLOCK?",
+        ),
+        (
+            lambda: ba.autotune([ba.Config({"BLOCK": 16, "num_warps": 8})], key=[])(increment), ValueError,
+            "say num_warps beside the dict",
+        ),
+        (lambda: ba.Config([16]), TypeError, r"Config takes a dict of constants, not \[16\]"),
+        (lambda: ba.heuristics({"BLOK": len})(increment), ValueError, "did you mean BLOCK?"),
+        (lambda: ba.heuristics({"BLOCK": 16})(increment), TypeError, "BLOCK is a function of arguments, not 16"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=reason):
+            what()
 
 
 def test_configs_compare():

@@ -128,3 +128,44 @@ def test_errors():
         ba.custom_op(lambda x, out: None, shape=lambda x: (1 // 0,), name="by_zero")(data(3))
     with pytest.raises(ValueError, match="two: 2 shapes, but 3 dtypes"):
         ba.custom_op(lambda x, out: None, shape=[(1,), (2,)], dtype=["f", "f", "f"], name="two")(data(3))
+
+    def op(**rules):
+        return ba.custom_op(lambda x, out: None, name="op", **rules)(data(3))
+
+    assert op(shape=5).shape == op(shape=lambda x: np.array([5])).shape == op(shape=[5]).shape == (5,)
+    assert op(dtype=tl.float64).dtype == np.float64
+    for rules, error, reason in (
+        ({"shape": lambda x: None}, TypeError, "op: a shape is an integer or a tuple of integers, not None"),
+        ({"shape": lambda x: (3.0,)}, TypeError, r"op: a shape is an integer or a tuple of integers, not \(3.0,\)"),
+        ({"shape": [(3,), "ab"]}, TypeError, "op: a shape is .* not 'ab'"),
+        ({"shape": (-3,)}, ValueError, "op: a shape has no negative dimensions"),
+        ({"dtype": lambda x: None}, TypeError, "op: its dtype is None"),
+        ({"dtype": "nothing"}, TypeError, "op: its dtype is 'nothing'"),
+    ):
+        with pytest.raises(error, match=reason):
+            op(**rules)
+    with pytest.raises(TypeError, match="custom_op takes a function that launches kernels, not 3"):
+        ba.custom_op(3)
+    with pytest.raises(TypeError, match=r"stars: the function is called by names, which \*xs does not take"):
+        ba.custom_op(lambda *xs, out: None, name="stars")
+    with pytest.raises(TypeError, match="returns returned an array: it is to fill out"):
+        np.asarray(ba.custom_op(lambda x, out: x + 1, name="returns")(data(3)))
+
+
+def test_other_arguments_are_those_of_the_call():
+    seen: list[Any] = []
+
+    @ba.custom_op
+    def noted(x, k, *, out):
+        seen.append(k)
+        out[...] = x
+
+    x = ba.asarray(data(6))
+    given: list[Any] = [0.0, -0.0, 1, True, [1], {"a": 1}, {2}, np.float32(1)]
+    results = [noted(x, k) for k in given]
+    given[4].append(2)
+    total = results[0]
+    for r in results[1:]:
+        total = total + r
+    np.testing.assert_allclose(np.asarray(total), 8 * data(6), 1e-6)
+    assert sorted(map(repr, seen)) == sorted(map(repr, [0.0, -0.0, 1, True, [1], {"a": 1}, {2}, np.float32(1)]))

@@ -13,6 +13,7 @@ import blockarray as ba
 from blockarray import kernels
 from blockarray.blocks import memory
 from blockarray.language.types import constexpr
+from blockarray.runtime.config import config
 from tests.language import by_hand
 from tests.language.by_hand import Writer, body
 
@@ -362,15 +363,77 @@ def test_errors_name_kernel_and_argument():
         add[1,](a, a.astype("complex64"), a, 16, BLOCK=16)
     with pytest.raises(ValueError, match="num_warps=3 is no power of two"):
         add[1,](a, a, a, 16, BLOCK=16, num_warps=3)
-    for bad in ((), (1, 1, 1, 1), (-1,), ("x",), None):
-        with pytest.raises(ValueError, match="add: a grid is one to three numbers"):
+    for value, what in ((3.0, "num_warps=3.0"), (True, "num_warps=True"), ("4", "num_warps='4'")):
+        with pytest.raises(TypeError, match=rf"{what} is no power of two"):
+            add[1,](a, a, a, 16, BLOCK=16, num_warps=value)
+    with pytest.raises(ValueError, match="num_ctas=0 is no number of blocks"):
+        add[1,](a, a, a, 16, BLOCK=16, num_ctas=0)
+    for bad in ((), (1, 1, 1, 1), (-1,), -1, (1, np.int64(-3))):
+        with pytest.raises(ValueError, match=r"kernel add \(.*\): a grid is one to three numbers"):
             add[bad](a, a, a, 16, BLOCK=16)
+    for bad, spelled in (("x", "str"), (None, "NoneType"), ((1.0, 2), "float, int"), (lambda meta: 1.5, "float")):
+        with pytest.raises(TypeError, match=rf"a grid is one to three integers, not \({spelled}\)"):
+            add[bad](a, a, a, 16, BLOCK=16)
+    for large in ((1 << 31,), (1 << 70,), (1 << 30, 1 << 30, 1 << 30)):
+        with pytest.raises(ValueError, match="is too large: an axis has"):
+            add[large](a, a, a, 16, BLOCK=16)
+    with pytest.raises(KeyError, match="N") as caught:
+        add[lambda meta: (meta["N"],)](a, a, a, 16, BLOCK=16)
+    assert "its grid may ask for x, y, out, n, BLOCK" in caught.value.__notes__[0]
+    for constant in (a, [a], {"x": a}):
+        with pytest.raises(TypeError, match=r"argument BLOCK cannot be a constexpr: .*Array"):
+            add[1,](a, a, a, 16, BLOCK=constant)
     with pytest.raises(RuntimeError, match=r"launch it by add\[grid\]"):
         add(a, a, a, 16, 16)
     with pytest.raises(TypeError, match="jit takes a Python function"):
         ba.jit(3)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="no parameter z"):
         ba.jit(do_not_specialize=["z"])(lambda x: x)
+    with pytest.raises(TypeError, match="waiting is made by async def"):
+
+        @ba.jit
+        async def waiting(x):
+            pass
+
+
+@body
+def by_place_body(w: Writer) -> None:
+    pass
+
+
+@ba.jit
+def by_place(x, /, n, *, m):
+    pass
+
+
+@ba.jit
+def stars(x, *rest):
+    pass
+
+
+@ba.jit
+def two_stars(x, **rest):
+    pass
+
+
+@pytest.mark.parametrize("interpret", [False, True])
+def test_arguments_are_given_as_python_takes_them(interpret, monkeypatch):
+    monkeypatch.setattr(config, "interpret", interpret)
+    a = ba.zeros(16, dtype="f")
+    for kernel, args, given, reason in (
+        (by_place, (), {"x": a, "n": 1, "m": 2}, "argument x is taken by its place only"),
+        (by_place, (a, 1, 2), {}, "3 arguments are too many: it takes 2"),
+        (by_place, (a, 1), {}, "missing m"),
+        (by_place, (a, 1), {"m": 2, "k": 3}, "no argument or option k"),
+        (stars, (a, 1), {}, r"a kernel cannot take \*rest: name its parameters, or pass a tuple"),
+        (two_stars, (a,), {"k": 1}, r"a kernel cannot take \*\*rest"),
+        (by_place, (a, [1]), {"m": 2}, "argument n: a kernel cannot take a list"),
+        (by_place, (a, 1), {"m": 2, "num_warps": 2.0}, "num_warps=2.0"),
+    ):
+        with pytest.raises(TypeError, match=reason):
+            kernel[1,](*args, **given)
+    with pytest.raises(ValueError, match="a grid is one to three numbers"):
+        by_place[-1,](a, 1, m=2)
 
 
 @body
@@ -452,7 +515,7 @@ def test_changed_globals_are_noticed(monkeypatch):
 
     monkeypatch.setitem(globals(), "helper", ba.jit(helper))
     assert launch() == launch() == 3
-    names = {use.name for use in uses.uses()}
+    names = {use.name for _, use in uses.uses()}
     assert names == {"helper"}
 
 

@@ -156,3 +156,57 @@ def test_constants_that_compare_equal_are_not_the_same(monkeypatch) -> None:
     variants = len(given._variants)
     given[1,](o, (float("nan"),), (tl.constexpr(float("nan")),))
     assert len(given._variants) == variants, "one NaN is like another"
+
+
+class Settings:
+    SCALE = tl.constexpr(1)
+
+    class Inner:
+        SHIFT: int = 1
+
+
+ITEMS = tl.constexpr([1])
+NUMBERS = [tl.constexpr(1)]
+PLACE = 1
+
+
+def of_the_host():
+    return PLACE
+
+
+@ba.jit
+def chosen():
+    return tl.to_tensor(GIVEN)
+
+
+@ba.jit
+def uses_much(o, function: tl.constexpr, given: tl.constexpr):
+    tl.store(o, ITEMS[0] + NUMBERS[0] + Settings.SCALE + Settings.Inner.SHIFT + of_the_host() + given[0] + function())
+
+
+def test_constants_may_change_in_place(monkeypatch) -> None:
+    o = np.zeros(1, "f")
+    given = [1]
+    monkeypatch.setitem(globals(), "GIVEN", tl.constexpr(1))
+
+    def total() -> float:
+        uses_much[1,](o, chosen, given)
+        return o[0]
+
+    assert total() == total() == 7 and len(uses_much._variants) == 1
+    ITEMS.value[0] = 2
+    assert total() == 8
+    NUMBERS[0] = tl.constexpr(2)
+    assert total() == 9
+    Settings.SCALE = tl.constexpr(2)
+    assert total() == 10
+    Settings.Inner.SHIFT = 2
+    assert total() == 11
+    monkeypatch.setitem(globals(), "PLACE", 2)
+    assert total() == 12
+    given[0] = 2
+    assert total() == 13
+    monkeypatch.setitem(globals(), "GIVEN", tl.constexpr(2))
+    assert total() == total() == 14 and len(uses_much._variants) == 1
+    with pytest.raises(AttributeError, match="a constexpr does not change"):
+        ITEMS.value = 3
