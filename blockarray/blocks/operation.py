@@ -285,7 +285,8 @@ def custom_op(fn: Any = None, *, shape: Rule = None, dtype: Rule = None, name: s
     ----------
     fn : function
         Takes arrays, other arguments, and `out`: the array that it is to fill.  It runs when its result is needed, with
-        all arrays computed, and must not write to its operands.  `out` is memory of its own, and holds anything at first.
+        all arrays computed, and must not write to its operands.  `out` is memory of its own, and holds anything at
+        first.
     shape : int, tuple of int, or callable
         The result's shape, or a function of the arguments that gives it; by default it is that of the first array.
         A list of shapes makes several results, and `out` a tuple.

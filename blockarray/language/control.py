@@ -17,7 +17,7 @@ from .errors import CompilationError
 from .merge import Missing, decayed, equal, leaves, mapped, parts, same_kind, spell, zipped
 from .source import Source, assigned, escapes
 from .types import dtype, int32, int64
-from .values import Tensor, absolute, convert, integer_type, tensor, truth
+from .values import Tensor, absolute, convert, integer_type, known_number, tensor, truth
 
 #: What statements say that end otherwise than by coming to the end.
 FELL, CONTINUE, BREAK = (type(name, (), {"__slots__": ()})() for name in ("Fell", "Continue", "Break"))
@@ -35,6 +35,7 @@ class Control:
         source: Source
         function: FunctionType
         unrolled: int
+        returned: ast.Return | None
         rewritten: dict[ast.AST, Any]
         lessons: dict[ast.AST, tuple[set[str], set[int]]]
 
@@ -84,6 +85,7 @@ class Control:
             case ast.AnnAssign():
                 self.annotated(node)
             case ast.Return(value=value):
+                self.returned = node
                 return (None if value is None else self.visit(value),)
             case ast.If():
                 return self.if_(node, rest)
@@ -101,10 +103,17 @@ class Control:
                 self.assertion(self.visit(test), "" if msg is None else self.visit(msg))
             case ast.Delete(targets=targets):
                 for target in targets:
-                    self.env.pop(getattr(target, "id", ""), None)
+                    self.delete(target)
             case _:
                 self.unsupported(node)
         return None
+
+    def delete(self, target: ast.expr) -> None:
+        if not isinstance(target, ast.Name):
+            raise CompilationError("kernels can delete names only")
+        if target.id not in self.env:
+            raise CompilationError(f"{target.id} is not defined")
+        del self.env[target.id]
 
     def annotated(self, node: ast.AnnAssign) -> None:
         from .names import is_constexpr_annotation
@@ -120,14 +129,14 @@ class Control:
             return
         value = self.visit(node.value)
         if any(True for _ in leaves(value)):
-            known = constant(value.value) if isinstance(value, Tensor) and not value.shape else None
+            known = known_number(value) if isinstance(value, Tensor) and not value.shape else None
             if known is None:
                 raise CompilationError(f"{name} is annotated as a constexpr, and its value is known at run time only")
             value = known
         self.env[name] = value
 
     def assertion(self, test: Any, message: Any) -> None:
-        if isinstance(test, Tensor) and constant(test.value) is None:
+        if isinstance(test, Tensor) and known_number(test) is None:
             program.device_assert(test, message)
         elif not test:
             raise CompilationError(f"assertion failed{': ' if message else ''}{message}")
@@ -141,7 +150,7 @@ class Control:
             return bool(x)
         if x.numel != 1:
             raise CompilationError(f"a {x.type} is no condition: reduce it, or use tl.where")
-        known = constant(x.value)
+        known = known_number(x)
         if known is not None:
             return bool(known)
         return truth(x.like(x.value, ()))
@@ -216,7 +225,7 @@ class Control:
         return list(x)
 
     def _known_bound(self, x: Any) -> int:
-        known = constant(x.value) if isinstance(x, Tensor) else x
+        known = known_number(x) if isinstance(x, Tensor) else x
         if known is None:
             raise CompilationError("a comprehension runs over constexprs")
         return known

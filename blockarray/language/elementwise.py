@@ -20,6 +20,7 @@ from .values import (
     convert,
     element_type,
     floordiv,
+    is_number,
     member,
     operands,
     same_shape,
@@ -59,11 +60,16 @@ def block_shape(shape: Any, what: str = "the shape") -> tuple[int, ...]:
     count = 1
     for k, n in enumerate(sizes):
         if n < 1 or n & (n - 1):
-            raise CompilationError(f"element {k} of {what} is {n}, which is no power of two")
+            raise CompilationError(f"element {k} of {what} is {n}, which is no power of two{_next_power(n)}")
         count *= n
     if count > MAX_NUMEL:
         raise CompilationError(f"a block of shape {list(sizes)} has {count} elements, more than {MAX_NUMEL}")
     return sizes
+
+
+def _next_power(n: int) -> str:
+    """What to do about a size that is no power of two."""
+    return f": take {1 << n.bit_length()}, and mask what is too much" if n > 0 else ""
 
 
 def arange(start: Any, end: Any) -> Tensor:
@@ -75,7 +81,8 @@ def arange(start: Any, end: Any) -> Tensor:
         raise CompilationError(f"arange({start}, {end}) is empty: its end must be above its start")
     count = end - start
     if count & (count - 1):
-        raise CompilationError(f"arange({start}, {end}) has {count} elements, which is no power of two")
+        what = f"arange({start}, {end}) has {count} elements"
+        raise CompilationError(f"{what}, which is no power of two{_next_power(count)}")
     (count,) = block_shape(count, "arange's range")
     b = builder()
     if count == 1:
@@ -97,6 +104,8 @@ def full(shape: Any, value: Any, dtype: Any = None) -> Tensor:
         if dtype is None:
             raise CompilationError("full needs a dtype where its value is a number")
         type = element_type(dtype)
+        if not is_number(value):
+            raise CompilationError(f"full takes a number or a scalar, not {value!r}")
         if type.is_ptr():
             raise CompilationError("full makes no pointers of numbers")
         number = value if type.is_floating() or not isinstance(value, float) else int(value)

@@ -182,7 +182,9 @@ def build(
             # The author's lines matter, not those of the compiler.
             raise e.with_traceback(None) from e.__cause__
     if result is not None:
-        raise CompilationError(f"kernel {function.__name__} returns a value: kernels store their results")
+        error = CompilationError(f"kernel {function.__name__} returns a value: kernels store their results")
+        error.positions.append(visitor.source.position(visitor.returned))
+        raise error
     for size in reversed(b.grid):
         b.grid_axis(size)
     if parameters.aligned:
@@ -193,6 +195,10 @@ def build(
     if any(op.name == "check" for op in kernel.walk()):
         kernel.params += (Value(Type("i64", pointer=True), None, "errors"),)
     return kernel
+
+
+#: Parameters that no argument stands for.
+_OWN = ("grid_0", "grid_1", "grid_2", "errors")
 
 
 def _bound(function: Any, values: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -249,6 +255,8 @@ class _Parameters:
                 return value
 
     def param(self, name: str, type: Type, aligned: bool = False) -> Value:
+        # Names that the kernel has besides are told apart.
+        name = f"{name}.value" if name in _OWN else name
         if aligned:
             self.aligned.append(name)
         return self.b.param(name, type)

@@ -11,7 +11,7 @@ from .emit import bare, builder, const, constant, elementwise, is_natural, whole
 from .emit import cast as cast_value
 from .errors import CompilationError
 from .types import block_type, dtype, int1, int32, int64, pointer_type, unwrap
-from .values import Tensor, add, broadcast_to, convert, is_number, member, mul, offset, tensor, truth
+from .values import Tensor, add, broadcast_to, convert, is_number, known_number, member, mul, offset, tensor, truth
 
 _LOAD_CACHES = ("", ".ca", ".cg", ".cv")
 _STORE_CACHES = ("", ".wb", ".cg", ".cs", ".wt")
@@ -26,10 +26,13 @@ def _one_of(what: str, value: Any, allowed: Sequence[str]) -> str | None:
 
 
 # -- through pointers -------------------------------------------------------------------------------------------------
+def _spelled(x: Any) -> str:
+    return str(x.type) if isinstance(x, Tensor) else repr(x)
+
+
 def _pointer(name: str, x: Any) -> Tensor:
     if not isinstance(x, Tensor) or not x.dtype.is_ptr():
-        what = x.type if isinstance(x, Tensor) else repr(x)
-        raise CompilationError(f"{name} takes a pointer, not {what}")
+        raise CompilationError(f"{name} takes a pointer, not {_spelled(x)}")
     if x.dtype.is_const() and (name == "store" or name.startswith("atomic")):
         raise CompilationError(f"{name} changes memory, and its pointer is const: {x.type}")
     return x
@@ -50,7 +53,7 @@ def _fit(name: str, what: str, x: Any, pointer: Tensor) -> Tensor:
 def _condition(mask: Any) -> Any:
     """A mask; None if it is always True."""
     if isinstance(mask, Tensor):
-        return None if constant(mask.value) is True and not builder().eager else mask
+        return None if known_number(mask) is True and not builder().eager else mask
     return None if mask is True else mask
 
 
@@ -92,6 +95,7 @@ def load(
         raise CompilationError("boundary_check and padding_option are for block pointers; use mask and other")
     if given is None and other is not None:
         raise CompilationError("load has `other` and no mask")
+    other = None if other is None else other if is_number(other) else tensor(other)
     b, element = builder(), pointer.dtype.element_ty
     hints: dict[str, Any] = {"cache": cache, "evict": evict, "volatile": bool(unwrap(volatile))}
     assert pointer.base is not None
@@ -100,7 +104,7 @@ def load(
         return _loaded(value, element, pointer.shape)
     chosen = _fit("load", "mask", truth(mask), pointer)
     filler = 0 if other is None else other
-    if isinstance(filler, Tensor) and not filler.shape and constant(filler.value) is not None:
+    if isinstance(filler, Tensor) and not filler.shape and known_number(filler) is not None:
         filler = convert(filler, element)
         filler = constant(filler.value)
     if is_number(filler):
@@ -135,18 +139,18 @@ def store(
     if len(unwrap(boundary_check)):
         raise CompilationError("boundary_check is for block pointers; use mask")
     element = pointer.dtype.element_ty
-    stored = _fit("store", "value", _element(value, element), pointer)
+    stored = _fit("store", "value", _element("store", value, element), pointer)
     chosen = None if mask is None else _fit("store", "mask", truth(mask), pointer).value
     assert pointer.base is not None
     builder().store_ptr(stored.value, pointer.base, pointer.value, chosen, cache=cache, evict=evict)
     return None
 
 
-def _element(value: Any, element: dtype) -> Tensor:
+def _element(name: str, value: Any, element: dtype) -> Tensor:
     """A value as what lies in memory."""
     if not isinstance(value, Tensor) and not element.is_ptr():
         if not is_number(value):
-            raise CompilationError(f"store takes a block or a number, not {value!r}")
+            raise CompilationError(f"{name} takes a block or a number, not {value!r}")
         return Tensor(const(int(value) if element.is_int() and element != int1 else value, element.ir), element)
     value = tensor(value)
     return convert(value, int64 if element.is_ptr() else element)
@@ -346,6 +350,10 @@ def _block(shape: Any) -> tuple[int, ...]:
 
 def advance(base: BlockPointer, offsets: Any) -> BlockPointer:
     """The block pointer, moved."""
+    if not isinstance(base, BlockPointer):
+        raise CompilationError(
+            f"advance takes a block pointer, not {base.type if isinstance(base, Tensor) else repr(base)}"
+        )
     return base.advance(offsets)
 
 
@@ -488,12 +496,18 @@ def make_tensor_descriptor(
 
 def load_tensor_descriptor(desc: TensorDescriptor, offsets: Any) -> Tensor:
     """The block at these offsets."""
-    return desc.load(offsets)
+    return _descriptor("load_tensor_descriptor", desc).load(offsets)
 
 
 def store_tensor_descriptor(desc: TensorDescriptor, offsets: Any, value: Any) -> None:
     """Write the block at these offsets."""
-    desc.store(offsets, value)
+    _descriptor("store_tensor_descriptor", desc).store(offsets, value)
+
+
+def _descriptor(name: str, x: Any) -> TensorDescriptor:
+    if not isinstance(x, TensorDescriptor):
+        raise CompilationError(f"{name} takes a descriptor, not {_spelled(x)}")
+    return x
 
 
 # -- atomics ----------------------------------------------------------------------------------------------------------
@@ -518,7 +532,7 @@ def _atomic(kind: str, pointer: Any, val: Any, mask: Any, sem: Any, scope: Any) 
         raise CompilationError(f"{name} does not take {element}")
     if element.is_floating() and kind in ("and", "or", "xor"):
         raise CompilationError(f"{name} takes integers, not {element}")
-    value = _fit(name, "value", _element(unwrap(val), element), pointer)
+    value = _fit(name, "value", _element(name, unwrap(val), element), pointer)
     mask = _condition(unwrap(mask))
     chosen = None if mask is None else _fit(name, "mask", truth(mask), pointer).value
     assert pointer.base is not None
@@ -576,7 +590,9 @@ def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = N
     element = pointer.dtype.element_ty
     if element.primitive_bitwidth not in (16, 32, 64):
         raise CompilationError(f"atomic_cas does not take {element}")
-    value, expected = (_fit("atomic_cas", "value", _element(unwrap(x), element), pointer) for x in (val, cmp))
+    value, expected = (
+        _fit("atomic_cas", "value", _element("atomic_cas", unwrap(x), element), pointer) for x in (val, cmp)
+    )
     assert pointer.base is not None
     order, where_ = _ordering(sem, scope)
     old = builder().atomic(

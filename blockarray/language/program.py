@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from .elementwise import static_int
-from .emit import bound, builder, common_shape, constant, learn, least
+from .emit import bound, builder, common_shape, learn, least
 from .emit import cast as cast_value
 from .errors import CompilationError
 from .types import int1, int32, unwrap
-from .values import Tensor, broadcast_to, convert, member, tensor, truth
+from .values import Tensor, broadcast_to, convert, known_number, member, tensor, truth
 
 
 # -- the grid ---------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def max_constancy(input: Any, values: Any) -> Tensor:
 def assume(cond: Any) -> None:
     """Tell the compiler that a condition holds."""
     cond = unwrap(cond)
-    if isinstance(cond, Tensor) and constant(cond.value) is None:
+    if isinstance(cond, Tensor) and known_number(cond) is None:
         condition = truth(cond).value
         learn(condition)
         builder().assume(condition)
@@ -148,7 +148,7 @@ def static_print(*values: Any, sep: str = " ", end: str = "\n", file: Any = None
 def static_assert(cond: Any, msg: Any = "") -> None:
     """An error, when the kernel is compiled, unless the condition holds."""
     cond = unwrap(cond)
-    if isinstance(cond, Tensor) and constant(cond.value) is None and not builder().eager:
+    if isinstance(cond, Tensor) and known_number(cond) is None and not builder().eager:
         raise CompilationError(f"static_assert takes a constexpr, not a run-time value of type {cond.type}")
     if not cond:
         raise CompilationError(f"static_assert failed{': ' if unwrap(msg) else ''}{unwrap(msg)}")

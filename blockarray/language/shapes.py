@@ -34,10 +34,12 @@ def _dims(given: Sequence[Any]) -> Any:
     return given
 
 
-def _elements(name: str, *xs: Tensor) -> None:
-    for x in xs:
+def _elements(name: str, *xs: Any) -> list[Tensor]:
+    tensors = [tensor(x) for x in xs]
+    for x in tensors:
         if x.dtype.is_ptr():
             raise CompilationError(f"{name} does not take pointers: {x.type}")
+    return tensors
 
 
 @member
@@ -61,7 +63,7 @@ def view(input: Tensor, *shape: Any) -> Tensor:
 @member
 def ravel(x: Tensor, can_reorder: bool = False) -> Tensor:
     """The elements in one dim."""
-    return reshape(x, (x.numel,))
+    return reshape(x, (tensor(x).numel,))
 
 
 @member
@@ -89,6 +91,7 @@ def unsqueeze(x: Tensor, dim: Any) -> Tensor:
 @member
 def squeeze(x: Tensor, dim: Any) -> Tensor:
     """Without a dim, whose extent is 1."""
+    x = tensor(x)
     k = axis_of(dim, len(x.shape))
     if x.shape[k] != 1:
         raise CompilationError(f"dim {k} of a block of shape {list(x.shape)} is not 1")
@@ -104,6 +107,7 @@ def broadcast_to(input: Any, *shape: Any) -> Tensor:
 @member
 def permute(input: Tensor, *dims: Any) -> Tensor:
     """The dims in another order: dim k of the result is dim dims[k]."""
+    input = tensor(input)
     rank = len(input.shape)
     order = [axis_of(d, rank) for d in _dims(dims)]
     if sorted(order) != list(range(rank)):
@@ -116,6 +120,7 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
 @member
 def trans(input: Tensor, *dims: Any) -> Tensor:
     """`permute`; without dims, the last two are swapped."""
+    input = tensor(input)
     if dims:
         return permute(input, *dims)
     rank = len(input.shape)
@@ -127,7 +132,7 @@ def trans(input: Tensor, *dims: Any) -> Tensor:
 def join(a: Any, b: Any) -> Tensor:
     """Both along a new last dim of extent 2."""
     a, b = same_shape(tensor(a), tensor(b))
-    _elements("join", a, b)
+    a, b = _elements("join", a, b)
     if a.dtype != b.dtype:
         raise CompilationError(f"join takes blocks of one type, not {a.dtype} and {b.dtype}")
     return a.like(builder().join(a.value, b.value), (*a.shape, 2))
@@ -136,7 +141,7 @@ def join(a: Any, b: Any) -> Tensor:
 @member
 def split(a: Tensor) -> tuple[Tensor, Tensor]:
     """Both parts along the last dim, whose extent is 2."""
-    _elements("split", a)
+    (a,) = _elements("split", a)
     if not a.shape or a.shape[-1] != 2:
         raise CompilationError(f"split takes blocks whose last dim is 2, not {a.type}")
     first, second = builder().split(a.value)
@@ -145,7 +150,7 @@ def split(a: Tensor) -> tuple[Tensor, Tensor]:
 
 def cat(input: Tensor, other: Tensor, can_reorder: bool = False, dim: Any = 0) -> Tensor:
     """b behind a along a dim."""
-    _elements("cat", input, other)
+    input, other = _elements("cat", input, other)
     if input.shape != other.shape or input.dtype != other.dtype:
         raise CompilationError(f"cat takes blocks of one shape and type, not {input.type} and {other.type}")
     k = axis_of(dim, len(input.shape))
@@ -171,7 +176,7 @@ def interleave(a: Any, b: Any) -> Tensor:
 @member
 def gather(src: Tensor, index: Tensor, axis: Any) -> Tensor:
     """The elements of src at positions `index` along an axis."""
-    _elements("gather", src)
+    (src,), index = _elements("gather", src), tensor(index)
     if not index.dtype.is_int():
         raise CompilationError(f"gather's index is of integers, not {index.dtype}")
     if len(src.shape) != len(index.shape):
@@ -188,7 +193,7 @@ def gather(src: Tensor, index: Tensor, axis: Any) -> Tensor:
 @member
 def flip(x: Tensor, dim: Any = None) -> Tensor:
     """The block backwards along a dim, by default the last."""
-    _elements("flip", x)
+    (x,) = _elements("flip", x)
     k = axis_of(-1 if unwrap(dim) is None else dim, len(x.shape))
     return x if x.shape[k] == 1 else x.like(builder().flip(x.value, place(x.shape, k)))
 
@@ -196,7 +201,7 @@ def flip(x: Tensor, dim: Any = None) -> Tensor:
 @member
 def sort(x: Tensor, dim: Any = None, descending: Any = False) -> Tensor:
     """The block sorted along a dim, by default the last."""
-    _elements("sort", x)
+    (x,) = _elements("sort", x)
     k = axis_of(-1 if unwrap(dim) is None else dim, len(x.shape))
     if x.shape[k] == 1:
         return x
@@ -208,6 +213,7 @@ def topk(x: Tensor, k: Any, dim: Any = None) -> Tensor:
     """The k largest elements along a dim, by default the last; the largest one first."""
     from .elementwise import arange
 
+    (x,) = _elements("topk", x)
     axis = axis_of(-1 if unwrap(dim) is None else dim, len(x.shape))
     count = static_int(k, "topk's k")
     if count < 1 or count & (count - 1) or count > x.shape[axis]:
@@ -224,6 +230,7 @@ def topk(x: Tensor, k: Any, dim: Any = None) -> Tensor:
 @member
 def histogram(input: Tensor, num_bins: Any, mask: Any = None) -> Tensor:
     """How many elements of a block of one dim are 0, 1, ... up to num_bins - 1, in int32."""
+    input = tensor(input)
     if len(input.shape) != 1 or not input.dtype.is_int():
         raise CompilationError(f"histogram takes integers in one dim, not {input.type}")
     (bins,) = block_shape(num_bins, "histogram's bins")

@@ -78,14 +78,19 @@ def function_of(x: Any) -> FunctionType | None:
     return x
 
 
-#: What a reader calls the syntax that kernels cannot have.
+_OWN = "write a function beside the kernel, with jit"
+_MEMORY = "store what outlasts the kernel in memory"
+_FILE = "import it where the file begins"
+#: What a reader calls the syntax that kernels cannot have, and what takes its place.
 NAMES = {
-    "Try": "try", "TryStar": "try", "With": "with", "Lambda": "lambda", "FunctionDef": "a nested function",
-    "ClassDef": "a class", "AsyncFunctionDef": "async", "Await": "await", "Yield": "yield", "YieldFrom": "yield",
-    "Import": "import", "ImportFrom": "import", "Global": "global", "Nonlocal": "nonlocal", "Match": "match",
-    "Raise": "raise", "AsyncFor": "async for", "AsyncWith": "async with", "Break": "break", "Set": "a set",
-    "SetComp": "a set comprehension", "DictComp": "a dict comprehension", "Starred": "a starred expression",
-    "MatMult": "@ (use dot)",
+    "Try": "try", "TryStar": "try", "With": "with", "ClassDef": "a class", "AsyncFunctionDef": "async",
+    "Await": "await", "AsyncFor": "async for", "AsyncWith": "async with", "Break": "break", "Match": "match: use if",
+    "Lambda": f"lambda: {_OWN}", "FunctionDef": f"a nested function: {_OWN}", "Yield": f"yield: {_MEMORY}",
+    "YieldFrom": f"yield: {_MEMORY}", "Global": f"global: {_MEMORY}", "Nonlocal": f"nonlocal: {_MEMORY}",
+    "Import": f"import: {_FILE}", "ImportFrom": f"import: {_FILE}", "Set": "a set: use a tuple",
+    "Raise": "raise: use tl.device_assert, or tl.static_assert", "Starred": "a starred expression",
+    "SetComp": "a set comprehension: make a tuple", "DictComp": "a dict comprehension: make a tuple",
+    "MatMult": "@: use tl.dot",
 }  # fmt: skip
 
 

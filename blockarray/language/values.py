@@ -88,8 +88,10 @@ class Tensor:
     # -- Python's questions: of what is known ---------------------------------------------------------------------
     def known(self) -> Any:
         """The number that a scalar is; CompilationError if that is known at run time only."""
+        if self.dtype.is_ptr():
+            return address(self).known()
         array = getattr(self.value, "array", None)
-        known = constant(self.value) if array is None else array.item() if array.size == 1 else None
+        known = known_number(self) if array is None else array.item() if array.size == 1 else None
         if known is None:
             raise CompilationError(f"the value of a {self.type} is not known when the kernel is compiled")
         return known
@@ -229,20 +231,22 @@ class Tensor:
         shape, rest = [], list(self.shape)
         for s in slices if isinstance(slices, tuple) else (slices,):
             s = unwrap(s)
+            whole = isinstance(s, slice) and (s.start, s.stop, s.step) == (None, None, None)
             if s is None:
                 shape.append(1)
-            elif s == slice(None) and rest:
+            elif whole and rest:
                 shape.append(rest.pop(0))
-            elif s == slice(None) and not self.shape:
+            elif whole and not self.shape:
                 pass  # a scalar has no dims to keep
             elif s is Ellipsis:
                 shape, rest = shape + rest, []
+            elif self.dtype.is_ptr():
+                raise CompilationError(f"a {self.type} has no elements: load what it points to, by tl.load(x + i)")
+            elif rest:
+                hint = ": see tl.gather" if isinstance(s, Tensor) else ""
+                raise CompilationError(f"a {self.type} takes None and `:` as indices, not {_spell(s)}{hint}")
             else:
-                raise CompilationError(
-                    f"a {self.type} takes None and `:` as indices, not {s!r}"
-                    if rest
-                    else f"too many indices of a {self.type}"
-                )
+                raise CompilationError(f"too many indices of a {self.type}")
         return self.like(self.value, shape + rest)
 
     def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> Tensor:
@@ -294,6 +298,12 @@ def tensor(x: Any, type: dtype | None = None) -> Tensor:
         return x
     type = number_dtype(x) if type is None else type
     return Tensor(const(x, type.ir), type)
+
+
+def known_number(x: Tensor) -> Any:
+    """The number that a scalar is known to be when the kernel is compiled, or None."""
+    # Of a pointer the value is an index, and no number of its own.
+    return None if x.dtype.is_ptr() else constant(x.value)
 
 
 def is_number(x: Any) -> bool:
@@ -398,7 +408,7 @@ def _is(x: Any, number: int) -> bool:
     """Whether an operand is this number."""
     x = unwrap(x)
     if isinstance(x, Tensor):
-        return x.dtype.is_int() and not x.shape and constant(x.value) == number
+        return x.dtype.is_int() and not x.shape and known_number(x) == number
     return is_number(x) and type(x) is not float and x == number
 
 
@@ -510,20 +520,34 @@ def _signed_as(type: dtype, wide: dtype) -> dtype:
 
 _SIGNS = {
     "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "left_shift": "<<", "right_shift": ">>",
-    "logical_and": "and", "logical_or": "or",
+    "logical_and": "and", "logical_or": "or", "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=",
+    "greater": ">", "greater_equal": ">=",
 }  # fmt: skip
 
 
 def _spell(x: Any) -> str:
+    if isinstance(x, slice):
+        parts = ["" if part is None else _spell(part) for part in (x.start, x.stop, x.step)]
+        return ":".join(parts[: 2 if x.step is None else 3])
     return str(x.type) if isinstance(x, Tensor) else repr(x)
 
 
 def compare(name: str, x: Any, y: Any) -> Any:
     x, y = unwrap(x), unwrap(y)
-    if y is None or x is None or isinstance(x, (str, dtype)) or isinstance(y, (str, dtype)):
-        return name == "not_equal"
+    for v in (x, y):
+        if v is None or isinstance(v, (str, dtype)):
+            if name in ("equal", "not_equal"):
+                return name == "not_equal"
+            raise CompilationError(f"{_SIGNS[name]} takes numbers and blocks, not {v!r}")
     pointers = [v for v in (x, y) if isinstance(v, Tensor) and v.dtype.is_ptr()]
     if pointers:
+        for v in (x, y):
+            # An address is a number; to order it among others says that an array stands where a number was meant.
+            kind = v.dtype if isinstance(v, Tensor) else number_dtype(v)
+            if not kind.is_ptr() and (name not in ("equal", "not_equal") or not kind.is_int()):
+                raise CompilationError(
+                    f"{_SIGNS[name]} does not compare {_spell(x)} with {_spell(y)}: one is a pointer"
+                )
         if len(pointers) == 2 and x.base is y.base:
             a, b = same_shape(x, y)
         else:
@@ -655,6 +679,8 @@ def _bitcast(value: Value, ir: str) -> Value:
 
 def _convert_pointer(x: Tensor, type: dtype) -> Tensor:
     if not isinstance(type, pointer_type):
+        if type == int1:
+            return compare("not_equal", x, 0)
         if type not in (int64, uint64):
             raise CompilationError(f"a pointer becomes an int64 or another pointer, not {type}")
         return convert(address(x), type)

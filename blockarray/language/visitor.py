@@ -17,13 +17,13 @@ from typing import Any
 
 from . import elementwise, program
 from .control import Control
-from .emit import builder, constant
+from .emit import builder
 from .errors import CompilationError
 from .merge import Missing, decayed, spell
 from .names import Names, is_const_annotation, is_constexpr_annotation
 from .source import NAMES, function_of, source_of
 from .types import constexpr, constexpr_type, pointer_type, unwrap
-from .values import Tensor, compare, is_number, tensor, truth
+from .values import Tensor, compare, is_number, known_number, tensor, truth
 
 #: Calls within calls before recursion is taken to be endless.
 DEPTH = 64
@@ -90,6 +90,9 @@ _BUILTINS: dict[Any, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+_CASTS = {"float": "tl.float32", "int": "tl.int32", "bool": "tl.int1"}
+
+
 class Visitor(Control):
     """Evaluates one call of a function."""
 
@@ -100,6 +103,8 @@ class Visitor(Control):
         self.env: dict[str, Any] = {}
         #: Names that are annotated as constants.
         self.constants: set[str] = set()
+        #: The last return statement.
+        self.returned: ast.Return | None = None
         #: Unrolled loops around the statement.
         self.unrolled = 0
         #: What loops were found to carry.
@@ -187,6 +192,8 @@ class Visitor(Control):
         owner, index = self.visit(node.value), self.visit(node.slice)
         if has_tensor(index) and not isinstance(owner, Tensor):
             raise CompilationError(f"{spell(owner)} takes constexprs as indices, not {spell(index)}")
+        if function_of(owner) is not None:
+            raise CompilationError(f"kernels do not launch others: call {ast.unparse(node.value)}(...)")
         return owner[index]
 
     def visit_Slice(self, node: ast.Slice) -> slice:
@@ -233,7 +240,7 @@ class Visitor(Control):
                 self._comprehend(rest, add)
 
     def known(self, x: Any, what: str) -> bool:
-        if isinstance(x, Tensor) and constant(x.value) is None:
+        if isinstance(x, Tensor) and known_number(x) is None:
             raise CompilationError(f"{what} must be a constexpr, not a run-time value of type {x.type}")
         return bool(x)
 
@@ -270,7 +277,7 @@ class Visitor(Control):
                     return result
                 result = self.visit(other)
                 continue
-            known = constant(result.value) if not result.shape else None
+            known = known_number(result) if not result.shape else None
             if known is not None and bool(known) == either:
                 return result
             right = self.visit(other)
@@ -300,7 +307,7 @@ class Visitor(Control):
             case ast.IsNot():
                 return left is not right
             case ast.In() | ast.NotIn():
-                if has_tensor(left):
+                if has_tensor((left, right)):
                     raise CompilationError("`in` takes constexprs")
                 return (left in right) is isinstance(op, ast.In)
         name, function = _COMPARISONS[type(op)]
@@ -361,7 +368,8 @@ class Visitor(Control):
             return function(*args, **kwargs)
         name = getattr(function, "__qualname__", repr(function))
         if module == "builtins":
-            raise CompilationError(f"Python's {name} takes no tensors")
+            hint = f": use x.to({_CASTS[name]})" if name in _CASTS else ""
+            raise CompilationError(f"Python's {name} takes no tensors{hint}")
         raise CompilationError(f"{name} is no function of kernels: decorate it with blockarray.jit")
 
     # -- assignments ----------------------------------------------------------------------------------------------

@@ -87,9 +87,9 @@ def test_sizes():
     def beyond():
         tl.arange(2**31 - 2, 2**31)
 
-    assert text_of(no_power) == "arange(2, 7) has 5 elements, which is no power of two"
+    assert text_of(no_power) == "arange(2, 7) has 5 elements, which is no power of two: take 8, and mask what is too much"
     assert text_of(empty) == "arange(4, 4) is empty: its end must be above its start"
-    assert text_of(shape) == "element 0 of the shape is 33, which is no power of two"
+    assert text_of(shape) == "element 0 of the shape is 33, which is no power of two: take 64, and mask what is too much"
     assert text_of(large) == "a block of shape [2048, 1024] has 2097152 elements, more than 1048576"
     assert text_of(run_time, "n") == "arange's end must be a constexpr, not a run-time value of type int32"
     assert text_of(beyond) == "arange(2147483646, 2147483648) is out of range for int32"
@@ -300,19 +300,19 @@ def with_set(n):
 @pytest.mark.parametrize(
     ("kernel", "reason"),
     [
-        (with_lambda, "kernels cannot have lambda"),
+        (with_lambda, "kernels cannot have lambda: write a function beside the kernel, with jit"),
         (with_try, "kernels cannot have try"),
-        (with_import, "kernels cannot have import"),
-        (with_function, "kernels cannot have a nested function"),
+        (with_import, "kernels cannot have import: import it where the file begins"),
+        (with_function, "kernels cannot have a nested function: write a function beside the kernel, with jit"),
         (with_with, "kernels cannot have with"),
-        (with_matmul, "kernels cannot have @ (use dot)"),
+        (with_matmul, "kernels cannot have @: use tl.dot"),
         (with_else, "kernels cannot have an else of a loop"),
-        (with_yield, "kernels cannot have yield"),
+        (with_yield, "kernels cannot have yield: store what outlasts the kernel in memory"),
         (with_subscript, "elements of blocks and tuples cannot be assigned to; use tl.store or tl.where"),
         (with_attribute, "attributes cannot be assigned to in kernels"),
         (with_star, "starred assignment targets are not supported"),
         (with_power, "** takes constexprs; of tensors, use tl.exp2 and tl.log2, or multiply"),
-        (with_set, "kernels cannot have a set"),
+        (with_set, "kernels cannot have a set: use a tuple"),
     ],
 )
 def test_unsupported_python(kernel, reason):
@@ -347,6 +347,42 @@ def test_operands():
     def subscript():
         tl.arange(0, 4)[0]
 
+    def sliced():
+        tl.arange(0, 4)[1:3]
+
+    def picked():
+        tl.arange(0, 4)[tl.arange(0, 2)]
+
+    def indexed(x_ptr):
+        x_ptr[0]
+
+    def ordered(n, x_ptr):
+        tl.arange(0, 4) < x_ptr
+
+    def equal(x_ptr):
+        x_ptr == 1.5
+
+    def nothing(n):
+        n < None
+
+    def contained(n):
+        3 in (n, 4)
+
+    def deleted():
+        del nowhere
+
+    def launched(n):
+        inner[1](n)
+
+    def sorted_number():
+        tl.sort(tl.float32)
+
+    def number():
+        float(tl.program_id(0))
+
+    def text_value():
+        tl.full([4], "a", tl.float32)
+
     def attribute(n):
         n.nothing
 
@@ -365,6 +401,18 @@ def test_operands():
     assert text_of(fraction, "x_ptr") == "a pointer moves by integers, not by 1.5"
     assert text_of(invert, "x_ptr") == "~ takes integers, not fp32"
     assert text_of(subscript) == "a <[4], int32> takes None and `:` as indices, not 0"
+    assert text_of(sliced) == "a <[4], int32> takes None and `:` as indices, not 1:3"
+    assert text_of(picked) == "a <[4], int32> takes None and `:` as indices, not <[2], int32>: see tl.gather"
+    assert text_of(indexed, "x_ptr").startswith("a pointer<fp32> has no elements: load what it points to")
+    assert text_of(ordered, "n", "x_ptr") == "< does not compare <[4], int32> with pointer<fp32>: one is a pointer"
+    assert text_of(equal, "x_ptr") == "== does not compare pointer<fp32> with 1.5: one is a pointer"
+    assert text_of(nothing, "n") == "< takes numbers and blocks, not None"
+    assert text_of(contained, "n") == "`in` takes constexprs"
+    assert text_of(deleted) == "nowhere is not defined"
+    assert text_of(launched, "n") == "kernels do not launch others: call inner(...)"
+    assert text_of(sorted_number) == "expected a number or a block, not the type fp32"
+    assert text_of(number) == "Python's float takes no tensors: use x.to(tl.float32)"
+    assert text_of(text_value) == "full takes a number or a scalar, not 'a'"
     assert text_of(attribute, "n") == "int32 has no attribute nothing"
     assert text_of(unpack, "n") == "too many values to unpack (expected 2, got 3)"
     assert text_of(iterate, "n") == "<[4], int32> cannot be iterated over: use tl.range or tl.static_range"

@@ -122,6 +122,23 @@ def table(t_ptr, o_ptr, N: tl.constexpr):
         tl.store(o_ptr + k * N + i, tl.load(p + i))
 
 
+def truths(x_ptr, o_ptr, grid_0, errors, grid_1):
+    if x_ptr:
+        tl.store(o_ptr, 1)
+    tl.store(o_ptr + 1, x_ptr and True)
+    tl.store(o_ptr + 2, not x_ptr)
+    tl.store(o_ptr + 3, 2 if x_ptr == 0 else 3)
+    tl.store(o_ptr + 4, (x_ptr + 1 > x_ptr).to(tl.int32) + (x_ptr != o_ptr).to(tl.int32))
+    tl.store(o_ptr + 5, grid_0 + tl.load(errors) + grid_1)
+
+
+def test_pointers_are_conditions() -> None:
+    o = np.zeros(8, "i4")
+    given = {"x_ptr": np.zeros(1, "i4"), "o_ptr": o, "grid_0": np.int32(16), "errors": np.ones(1, "i4")}
+    launch(truths, **given, grid_1=np.int32(5))
+    assert o.tolist() == [1, 1, 0, 3, 2, 22, 0, 0]
+
+
 def test_pointers_from_memory():
     kernel = compiled(table, t_ptr=np.zeros(2, "i8"), o_ptr=np.zeros(8, "f4"), N=4)
     assert "int_to_ptr" in {op.name for op in kernel.walk()}
