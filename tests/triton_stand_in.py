@@ -133,11 +133,6 @@ def install(checkout: Path, device: str, capability: tuple[int, int]) -> ModuleT
         module("tabulate", tabulate=lambda rows, **_: "\n".join(str(row) for row in rows))
     if not hasattr(language, "_aggregate"):
         language._aggregate = lambda cls: cls  # type: ignore[attr-defined]
-    for name in ("float8e4b15", "float8e4b8", "float8e5b16"):  # types of other GPUs
-        if not hasattr(language, name):
-            missing = object.__new__(_Missing)
-            missing.name = missing.ir = name
-            setattr(language, name, missing)
     floats = ["fp16", "bf16", "fp32", "fp64"]
     for name, found in (
         ("SINT_TYPES", ["int8", "int16", "int32", "int64"]), ("STANDARD_FP_TYPES", floats),
@@ -284,12 +279,6 @@ class _LanguageKnobs:
 
     def reset(self) -> None:
         self.default_fp_fusion = True
-
-
-class _Missing(dtype):
-    """A type that there is not."""
-
-    primitive_bitwidth = 8  # type: ignore[assignment]
 
 
 class _Same(dict[str, str]):

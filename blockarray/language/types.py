@@ -68,7 +68,7 @@ class dtype:
 
     @property
     def itemsize(self) -> int:
-        return dtypes.SIZE.get(self.ir, 0)
+        return dtypes.SIZE.get(self.ir, 1 if self.name in _NAMED[1:] else 0)
 
     @property
     def int_bitwidth(self) -> int:
