@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 else:
     #: What belongs to kernels written by hand, which is loaded when it is first asked for.
     _LATE = {
-        **dict.fromkeys(("jit", "kernel", "JITFunction", "cdiv", "next_power_of_2"), "function"),
+        **dict.fromkeys(("jit", "kernel", "JITFunction", "cdiv", "must_use_result", "next_power_of_2"), "function"),
         **dict.fromkeys(("autotune", "Config", "heuristics"), "autotuner"),
         "TensorDescriptor": "descriptor", "custom_op": "operation", "reinterpret": "arguments",
     }  # fmt: skip

@@ -304,15 +304,16 @@ def _blamed(report: Any, errors: list[str]) -> str:
 def run_tests(options: argparse.Namespace) -> dict[str, Any]:
     import pytest
 
+    from blockarray.language.errors import CompilationError
+
     paths = options.child.split(os.pathsep)
     for folder in dict.fromkeys(str(Path(p).parent) for p in paths):
         sys.path.insert(0, folder)
     builtins.states = states  # type: ignore[attr-defined]
     raises = pytest.raises
-    # What is wrong counts, not the words that say so.
-    pytest.raises = lambda expected, *args, match=None, **kwargs: raises(
-        (AssertionError, ValueError) if expected is AssertionError else expected, *args, **kwargs
-    )
+    # What is wrong counts, not the words that say so, nor the class.
+    alike = {AssertionError: (AssertionError, ValueError), CompilationError: (CompilationError, TypeError)}
+    pytest.raises = lambda expected, *args, match=None, **kwargs: raises(alike.get(expected, expected), *args, **kwargs)
     recorder = Recorder(options, Path(options.work) / f"tests.{options.shard}.json")
     pytest.hookimpl(trylast=True)(Recorder.pytest_collection_modifyitems)  # after -k
     arguments = [*paths, "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "no:faulthandler"]

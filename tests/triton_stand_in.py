@@ -80,11 +80,14 @@ def install(checkout: Path, device: str, capability: tuple[int, int]) -> ModuleT
         get_current_stream=lambda device: torch.cuda.current_stream().cuda_stream,
     )  # fmt: skip
 
-    names = ("jit", "autotune", "Config", "heuristics", "cdiv", "next_power_of_2", "reinterpret", "JITFunction")
+    names = (
+        "jit", "autotune", "Config", "heuristics", "cdiv", "next_power_of_2", "reinterpret", "JITFunction",
+        "must_use_result",
+    )  # fmt: skip
     errors = {"CompilationError": CompilationError, "TritonError": CompilationError, "OutOfResources": RuntimeError}
     triton = module(
         "triton", __version__="3.6.0", __path__=[], set_allocator=lambda function: None, compile=compiled,
-        must_use_result=lambda words: lambda function: function, **errors,
+        **errors,
         **{name: getattr(ba, name) for name in names}, constexpr_function=getattr(language, "constexpr_function", None),
     )  # fmt: skip
     adopt("triton.language", language)
@@ -155,7 +158,8 @@ def install(checkout: Path, device: str, capability: tuple[int, int]) -> ModuleT
 class compiled:
     """A function compiled for arguments of the types that a signature spells."""
 
-    def __init__(self, source: Any, target: Any = None, options: Any = None) -> None:
+    def __init__(self, src: Any, target: Any = None, options: Any = None) -> None:
+        from blockarray.blocks.function import OPTIONS
         from blockarray.language import frontend
         from blockarray.language.types import dtype
 
@@ -168,12 +172,12 @@ class compiled:
         def spelled(name: str) -> str:
             return dtype(name).ir if name.startswith(("fp", "bf")) else name
 
-        if isinstance(source, str):
+        if isinstance(src, str):
             raise NotImplementedError("TTGIR")
-        signature = dict(source.signature)
-        constants = {n if isinstance(n, str) else source.fn.arg_names[n[0]]: v for n, v in source.constexprs.items()}
+        signature = dict(src.signature)
+        constants = {n if isinstance(n, str) else src.fn.arg_names[n[0]]: v for n, v in src.constexprs.items()}
         arguments = [frontend.Argument(name, kind(of)) for name, of in signature.items() if of != "constexpr"]
-        self.kernel = frontend.build(source.fn, arguments, constants)
+        self.kernel, _ = src.fn._built(arguments, constants, OPTIONS)
         self.target = target or SimpleNamespace(arch=90)
 
     @property
@@ -247,7 +251,7 @@ _TEXT = re.compile(
     r"|\.asm\[|\bpattern\.|The TTGIR does not"
 )
 _WORDS = re.compile(
-    r"\b(exc_info|__cause__|err_msg|error_msg|assertion_err|e\.value|str\(e\)|in (inner|outer))\b|in (inner|outer)\b"
+    r"\b(exc_info|__cause__|(expected_)?err_msg|error_msg|assertion_err)\b|e\.value|str\(e\)|in (inner|outer)\b"
 )
 
 

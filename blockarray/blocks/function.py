@@ -17,13 +17,15 @@ import numpy as np
 
 from .. import checks, cuda, flush
 from ..array import Array
+from ..compiler import dtypes
 from ..compiler.ir import Kernel
 from ..compiler.printer import text
+from ..creation import empty
 from ..runtime.config import config
 from ..runtime.cuda import streams
 from ..runtime.device import CPU, CudaDevice, Device, default_device
 from . import interpreted, keys, memory, sources
-from .arguments import HOST, Reinterpreted
+from .arguments import HOST, Reinterpreted, ir_dtype
 from .compiled import Compiled
 from .descriptor import TensorDescriptor, describe
 from .keys import CONSTANT, GENERAL, ONES, SPECIALIZED
@@ -134,10 +136,14 @@ class JITFunction:
         self.signature = inspect.signature(fn)
         self.arg_names = list(self.signature.parameters)
         general, ones = self._chosen(do_not_specialize), self._chosen(do_not_specialize_on_alignment)
+        #: What it says where a kernel calls it and does not use what it returns, if it does.
+        self.must_use_result = False
         self.roles: dict[str, int] = {}
         for name, p in self.signature.parameters.items():
             role = GENERAL if name in general or _typed(p.annotation) else ONES if name in ones else SPECIALIZED
             self.roles[name] = CONSTANT if _marks_constant(p.annotation) else role
+        #: Constants for which there is always a kernel of its own.
+        self._contrary = [name for name in self.arg_names if name in general and self.roles[name] == CONSTANT]
         self._forms: dict[tuple[Any, ...], Form] = {}
         #: Compiled kernels by what they are compiled for.
         self._variants: dict[Any, Compiled] = {}
@@ -455,10 +461,11 @@ class JITFunction:
         return programs, values
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Compiled:
-        """Compile the kernel for arguments like these, without running it."""
+        """Compile the kernel for arguments like these, without running it; an element type stands for an array."""
         del grid
         form = self._form(len(args), tuple(kwargs))
         given = form.bind(args, kwargs)
+        given = tuple([x if role == CONSTANT else _example(x) for x, role in zip(given, form.roles)])
         with flush.lock:
             memory.settle(_arrays(given))
             return self._compile(form, given)
@@ -555,7 +562,10 @@ class JITFunction:
     ) -> tuple[Kernel, list[str]]:
         """The block IR of arguments of some kinds, and what its checks say, which it knows by their numbers."""
         from ..language import frontend
+        from ..language.errors import CompilationError
 
+        if self._contrary:
+            raise CompilationError(f"{', '.join(self._contrary)}: marked as constexpr and listed in do_not_specialize")
         kernel = frontend.build(
             self, arguments, constants, num_warps=options["num_warps"], num_stages=options["num_stages"],
             name=self.__name__, debug=bool(options["debug"] or self.debug),
@@ -651,6 +661,12 @@ _TYPES = {
 }  # fmt: skip
 
 
+def _example(x: Any) -> Any:
+    """An array for the type of its elements."""
+    is_type = isinstance(x, np.dtype) or type(x).__name__ == "dtype"
+    return empty(1, dtypes.NUMPY[ir_dtype(x)[0]]) if is_type else x
+
+
 def _arrays(given: Iterable[Any]) -> Iterator[Array]:
     """The arrays of this library among arguments."""
     for x in given:
@@ -685,6 +701,20 @@ def jit(fn: Any = None, **options: Any) -> Any:
 
 
 kernel = jit
+
+
+def must_use_result(x: Any, is_used: bool = True) -> Any:
+    """Have kernels that call a function use what it returns: an error says so where they do not.
+
+    Parameters
+    ----------
+    x : JITFunction or str
+        The function, or what the error is to say, too; then the result is a decorator.
+    """
+    if isinstance(x, str):
+        return lambda fn: must_use_result(fn, x)  # type: ignore[arg-type]
+    x.must_use_result = is_used
+    return x
 
 
 def cdiv(x: int, y: int) -> int:

@@ -36,6 +36,7 @@ class Control:
         function: FunctionType
         unrolled: int
         returned: ast.Return | None
+        called: Any
         rewritten: dict[ast.AST, Any]
         lessons: dict[ast.AST, tuple[set[str], set[int]]]
 
@@ -71,6 +72,9 @@ class Control:
         match node:
             case ast.Expr(value=value):
                 self.visit(value)
+                if isinstance(value, ast.Call) and (words := getattr(self.called, "must_use_result", False)):
+                    also = f": {words}" if isinstance(words, str) else ""
+                    raise CompilationError(f"the result of {self.called.__name__} is not being used{also}")
             case ast.Assign(targets=targets, value=value):
                 found = self.visit(value)
                 for target in targets:

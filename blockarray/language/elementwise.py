@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
@@ -151,6 +152,8 @@ def broadcast(input: Any, other: Any) -> tuple[Tensor, Tensor]:
 # -- selection --------------------------------------------------------------------------------------------------------
 def where(condition: Any, x: Any, y: Any) -> Tensor:
     """x where the condition holds, else y; both are always computed."""
+    if isinstance(condition, Tensor) and condition.dtype != int1:
+        warnings.warn(f"where takes a condition of int1; {condition.dtype} is compared with 0", stacklevel=2)
     condition, x, y = truth(condition), unwrap(x), unwrap(y)
     if any(isinstance(v, Tensor) and v.dtype.is_ptr() for v in (x, y)):
         if not (isinstance(x, Tensor) and isinstance(y, Tensor) and x.dtype == y.dtype):

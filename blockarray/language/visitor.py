@@ -105,6 +105,8 @@ class Visitor(Control):
         self.constants: set[str] = set()
         #: The last return statement.
         self.returned: ast.Return | None = None
+        #: What was called last: of an expression, the outermost function.
+        self.called: Any = None
         #: Unrolled loops around the statement.
         self.unrolled = 0
         #: What loops were found to carry.
@@ -343,7 +345,9 @@ class Visitor(Control):
             value = self.visit(k.value)
             kwargs |= {k.arg: value} if k.arg is not None else value
         try:
-            return self.call(function, args, kwargs)
+            result = self.call(function, args, kwargs)
+            self.called = function
+            return result
         except CompilationError as e:
             if e.positions:
                 # It happened in the function called.

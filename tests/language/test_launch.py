@@ -389,6 +389,8 @@ def test_errors_name_kernel_and_argument():
         ba.jit(3)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="no parameter z"):
         ba.jit(do_not_specialize=["z"])(lambda x: x)
+    with pytest.raises(ValueError, match="BLOCK: marked as constexpr and listed in do_not_specialize"):
+        ba.jit(do_not_specialize=["BLOCK"])(add.fn)[1,](a, a, a, 16, BLOCK=16)
     with pytest.raises(TypeError, match="waiting is made by async def"):
 
         @ba.jit
@@ -532,6 +534,7 @@ def test_written_parameters():
     assert [p.name for k, p in enumerate(compiled.kernel.params) if k in compiled.written] == ["out"]
     assert compiled.asm["block"].startswith("kernel @add(")
     assert "store_ptr" in add.explain(a, a, a, 16, BLOCK=BLOCK)
+    assert add.warmup(a.dtype, a.dtype, a, 16, BLOCK=BLOCK).key == compiled.key
 
 
 @pytest.mark.cpu_only

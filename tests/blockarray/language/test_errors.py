@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import blockarray as ba
 import blockarray.language as tl
 from blockarray.language import CompilationError
 from blockarray.language.frontend import Argument, Integer, Pointer, build
@@ -488,3 +489,28 @@ def test_it_is_a_value_error():
     with pytest.raises(RuntimeError, match="call it in a kernel"):
         tl.arange(0, 4)
     assert np.float32(1) == 1
+
+
+@ba.must_use_result("it changes nothing in place")
+@ba.jit
+def cube(x):
+    return x * x * x
+
+
+def test_unused_results():
+    def unused(n):
+        cube(n)
+
+    def used(n):
+        m = cube(n)
+
+    build(used, [Argument("n", Integer())], {})
+    assert text_of(unused, "n") == "the result of cube is not being used: it changes nothing in place"
+
+
+def test_conditions_that_are_no_truth_values_warn():
+    def kernel(n):
+        tl.where(n, 1, 2)
+
+    with pytest.warns(UserWarning, match="where takes a condition of int1; int32 is compared with 0"):
+        build(kernel, [Argument("n", Integer())], {})
