@@ -153,7 +153,7 @@ class Codegen:
                 f"kernel @{self.kernel.name} needs {shared} bytes of shared memory of a block, "
                 f"of {self.target.shared} that {self.target.arch} has"
             )
-        loads = not most and not any(op.name == "dot" for op in self.kernel.walk())
+        loads = not most and not any(op.name in ("dot", "own") for op in self.kernel.walk())
         return Code(text, self.threads, shared, waits=waits, loads=loads)
 
     def _meet_queue(self) -> None:
