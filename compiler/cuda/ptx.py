@@ -21,6 +21,8 @@ FULL, NEARLY_FULL = 32, 40
 #: Registers of a processor, and the threads with which it hides what it waits for; by how much a kernel may need more
 #: registers to be made again, so that one more block fits.
 REGISTERS, ENOUGH, NEARLY = 64 << 10, 1024, 1.5
+#: Threads of a block of which a processor can run so many that it is full: it runs 32 blocks at most.
+SMALLEST = 64
 
 #: LLVM's pass managers and target machines are not safe to share; one compilation runs at a time.
 _lock = threading.Lock()
@@ -204,6 +206,8 @@ def assemble_densely(code: str, target: Target, waits: bool = False) -> Assemble
         same = alone is not None and _blocks(code, alone.registers) == _blocks(code, found.registers)
         return alone if alone is not None and same and alone.spills <= found.spills else found
     if found is None or not FULL < found.registers <= NEARLY_FULL or ".minnctapersm" in code:
+        return found
+    if (count := _COUNT.search(code)) and int(count[1]) < SMALLEST:
         return found
     bounded = _bounded(code, target, FULL)
     return bounded if bounded is not None and not bounded.spills else found
