@@ -46,6 +46,8 @@ STAGES = 3
 COPIES = {4: "ca", 8: "ca", 16: "cg"}
 #: Ops that may be computed twice, beside those that are elementwise.
 _PURE = assign.SHAPES | {"const", "iota", "program_id", "int_to_ptr"}
+#: Schedulers of a processor, among which its warps are divided.
+SCHEDULERS = 4
 #: Bytes of a round's tiles up to which more programs on a processor do better than warps of their own.
 SHORT = 12 << 10
 #: Version of PTX that can ignore what is copied.
@@ -238,9 +240,16 @@ class _Ahead(Rewriter):
             stages = int(op.attrs.get("num_stages") or self.stages)
             stages = stages if self.most is None else min(stages, self.most)
             if stages > 1 and (streams := self.finder.streams(op)):
-                self._loop(op, streams, stages)
+                self._loop(op, streams, self._fitting(streams, stages))
                 return
         super().op(op)
+
+    def _fitting(self, streams: list[Stream], stages: int) -> int:
+        """Stages with which a processor has room for as many programs as have a warp for each of its schedulers."""
+        if not streams[0].own:
+            return stages
+        room = self.finder.target.shared // max(1, SCHEDULERS >> self.finder.warps)
+        return min(stages, 1 + max(1, room // sum(_nbytes(s.op) for s in streams)))
 
     def _emit(self, name: str, operands: Sequence[Value], type: Type | None, **attrs: object) -> Value:
         made = Op(name, tuple(operands), () if type is None else (type,), attrs)
