@@ -38,8 +38,49 @@ def canonical(kernel: Kernel) -> Kernel:
     kernel = run(kernel)
     if kernel.attrs.get("schedule") == "blocks":
         kernel = squeeze(dce(cse(named(kernel, 2))))
+        kernel = _Softmaxes(kernel).kernel(kernel)
     kernel = _looped(_covered(dce(cse(_Widener(kernel.dims).kernel(kernel)))))
     return dce(cse(_Canonical().kernel(dce(cse(kernel)))))
+
+
+class _Softmaxes(Rewriter):
+    """Makes `max` of a `max_number` that only shifts what a softmax is of, which is NaN in either case."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        self.users: dict[Value, list[Op]] = {}
+        for op in kernel.walk():
+            for v in op.operands:
+                self.users.setdefault(v, []).append(op)
+
+    def op(self, op: Op) -> None:
+        if op.name != "reduce" or op.attrs["kind"] != "max_number" or not self._shifts(op):
+            return super().op(op)
+        made = Op("reduce", self.operands(op), (op.result.type,), {**op.attrs, "kind": "max"}, (), op.line)
+        self.out.append(made)
+        return self.replace(op, made.results)
+
+    def _uses(self, v: Value) -> Iterator[Op]:
+        for op in self.users.get(v, ()):
+            if op.name in ("broadcast", "reshape"):
+                yield from self._uses(op.result)
+            else:
+                yield op
+
+    def _shifts(self, top: Op) -> bool:
+        for below in self._uses(top.result):
+            if below.name != "subtract" or below.operands[0] is not top.operands[0]:
+                return False
+            for e in self.users.get(below.result, ()):
+                if e.name != "exp" or not self._is_weight(e.result, top.attrs["dims"]):
+                    return False
+        return True
+
+    def _is_weight(self, x: Value, dims: tuple[int, ...]) -> bool:
+        """Whether a value is used only by a sum, and divided by it."""
+        sums = [op for op in self.users[x] if op.name == "reduce" and op.attrs == {"kind": "sum", "dims": dims}]
+        quotients = [use for op in sums for use in self._uses(op.result) if use.operands[0] is x]
+        return all(op in sums or (op.name == "divide" and op in quotients) for op in self.users[x])
 
 
 class _Widener(Rewriter):

@@ -373,6 +373,10 @@ def _largest(dtype: str) -> float:
     return 448.0 if dtype == "f8e4m3" else np.inf  # which has no infinity
 
 
+def _no_number(end: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda dtype: np.nan if dtype in dtypes.FLOAT else end(dtype)
+
+
 def _accumulate(function: Callable[..., np.ndarray]) -> Callable[[np.ndarray, Any], np.ndarray]:
     """`function` in the operand's dtype, the narrow floats in f32."""
 
@@ -401,6 +405,9 @@ _reduction("sum", "Sum of the elements.", _accumulate(np.add.reduce), "add", lam
 _reduction("prod", "Product of the elements.", _accumulate(np.multiply.reduce), "multiply", lambda dtype: 1)
 _reduction("min", "Smallest element; a NaN if there is one.", np.minimum.reduce, "minimum", _highest)
 _reduction("max", "Largest element; a NaN if there is one.", np.maximum.reduce, "maximum", _lowest)
+# Neutral are NaN and the other end of the numbers, so that of no numbers the result is either.
+_reduction("min_number", "Smallest element that is no NaN.", np.fmin.reduce, "fmin", _no_number(_highest))
+_reduction("max_number", "Largest element that is no NaN.", np.fmax.reduce, "fmax", _no_number(_lowest))
 _reduction("any", "Whether any element is non-zero.", np.logical_or.reduce, "logical_or", lambda dtype: False)
 _reduction("all", "Whether all elements are non-zero.", np.logical_and.reduce, "logical_and", lambda dtype: True)
 _reduction("argmin", "Position of the first smallest element, or of the first NaN.", np.argmin, "minimum", _highest)

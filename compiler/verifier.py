@@ -503,6 +503,7 @@ class _Verifier:
             _same(x[1].type, Type("i64", extents), "the index")
             return Type("i64", without(extents, op.attrs["dims"]))
         _need(kind not in ("any", "all") or dtype == "bool", f"{kind} of {dtype}")
+        _need(not kind.endswith("_number") or dtype in dtypes.FLOAT, f"{kind} of {dtype}")
         _need(kind not in ("sum", "prod") or dtype != "bool", f"{kind} of {dtype}")
         return Type(dtype, without(extents, op.attrs["dims"]))
 

@@ -19,6 +19,7 @@ from .values import Tensor, add, convert, element_type, member, tensor, truediv
 _KINDS = {
     "add": ("sum", "cumsum"), "multiply": ("prod", "cumprod"), "minimum": ("min", "cummin"),
     "maximum": ("max", "cummax"), "logical_or": ("any", None), "logical_and": ("all", None),
+    "fmin": ("min_number", None), "fmax": ("max_number", None),
 }  # fmt: skip
 
 
@@ -77,7 +78,7 @@ def max(
     input: Any, axis: Any = None, return_indices: Any = False, return_indices_tie_break_left: Any = True,
     keep_dims: Any = False,
 ) -> Any:  # fmt: skip
-    """Largest element along an axis, by default all, and if asked for, its index; a NaN is larger than numbers."""
+    """Largest element along an axis, by default all, and if asked for, its index; only then a NaN counts."""
     return _extremum("max", input, axis, return_indices, keep_dims)
 
 
@@ -86,14 +87,15 @@ def min(
     input: Any, axis: Any = None, return_indices: Any = False, return_indices_tie_break_left: Any = True,
     keep_dims: Any = False,
 ) -> Any:  # fmt: skip
-    """Smallest element along an axis, by default all, and if asked for, its index; a NaN is smaller than numbers."""
+    """Smallest element along an axis, by default all, and if asked for, its index; only then a NaN counts."""
     return _extremum("min", input, axis, return_indices, keep_dims)
 
 
 def _extremum(kind: str, input: Any, axis: Any, indices: Any, keep_dims: Any) -> Any:
     x = _at_least_32(_numbers(kind, input))
-    found = _reduce(x, kind, axis, keep_dims)
-    return (found, _position("arg" + kind, x, axis, keep_dims)) if unwrap(indices) else found
+    if not unwrap(indices):
+        return _reduce(x, f"{kind}_number" if x.dtype.is_floating() else kind, axis, keep_dims)
+    return _reduce(x, kind, axis, keep_dims), _position("arg" + kind, x, axis, keep_dims)
 
 
 def _position(kind: str, x: Tensor, axis: Any, keep_dims: Any) -> Tensor:

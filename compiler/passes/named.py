@@ -235,7 +235,7 @@ class _Analysis:
 
     def _is_neutral(self, op: Op, k: int, limit: Linear) -> bool:
         """Whether what lies behind the bound changes nothing of a reduction's result, if that is stored."""
-        x, kind = op.operands[0], op.attrs["kind"]
+        x, kind = op.operands[0], op.attrs["kind"].removesuffix("_number")
         pad = self.pad(x, k, limit)
         if pad is None:
             return False
@@ -313,7 +313,9 @@ class _Analysis:
             (y,) = y.op.operands
             places = [places[d] if d >= 0 else -1 for d in dims]
         top = y.op
-        if top is None or top.name != "reduce" or top.attrs["kind"] != "max" or top.operands[0] is not x:
+        if top is None or top.name != "reduce" or top.attrs["kind"] not in ("max", "max_number"):
+            return None
+        if top.operands[0] is not x:
             return None
         left = [j for j in range(len(x.type.extents)) if j != k]
         aligned = all(p in (j, -1) for p, j in zip(places, left))

@@ -340,6 +340,8 @@ class Maker:
         kinds = ["any", "all"] if m.dtype == "bool" else ["max", "min"] if m.dtype not in dtypes.COMPLEX else []
         if m.dtype in dtypes.INTEGER:
             kinds += ["sum", "prod"]
+        if m.dtype in dtypes.FLOAT:
+            kinds += ["max_number", "min_number"]
         most = m.most
         if m.dtype in WHOLE and m.most is not None and m.most * count <= WHOLE[m.dtype]:
             kinds += ["sum", "sum", "sum"]
@@ -347,7 +349,7 @@ class Maker:
             return
         kind = self.random.choice(kinds)
         value = self.b.reduce(m.value, kind, dims)
-        if kind in ("max", "min"):
+        if kind[:3] in ("max", "min"):
             if any(self.sizes[m.extents[k]] == 0 for k in dims):
                 most = None  # the identity
             if m.dtype in dtypes.FLOAT:

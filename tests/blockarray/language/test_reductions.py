@@ -87,6 +87,24 @@ def test_extremes(shape):
     np.testing.assert_array_equal(reduced(x, with_indices, "i32", shape[0]), x.max(1) * 100 + x.argmax(1))
 
 
+def extremes(x):
+    return tl.max(x, 1) - tl.reduce(x, 1, smaller)
+
+
+@jit
+def smaller(a, b):
+    return tl.minimum(a, b)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_extrema_pass_over_nan(dtype):
+    x = block(dtype)
+    x[0, ::3] = x[1, 0] = x[2, 1:] = x[3] = np.nan
+    with np.errstate(all="ignore"):
+        want = np.fmax.reduce(x, 1) - np.fmin.reduce(x, 1)
+    np.testing.assert_array_equal(reduced(x, extremes, "f64", SHAPE[0]), want)
+
+
 def types(x):
     tl.static_print(tl.sum(x).dtype, tl.max(x).dtype, tl.cumsum(x).dtype)
     return tl.sum(x, 0)
