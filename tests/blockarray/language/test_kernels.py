@@ -32,7 +32,7 @@ schedule="blocks") {
   %8 = broadcast %7 {dims=()} : i64[64]
   %9 = add %8, %2 : i64[64]
   %10 = load_ptr %x_ptr, %9, %5 {other=-inf} : f32[64]
-  %11 = reduce %10 {dims=(0,), kind="max"} : f32
+  %11 = reduce %10 {dims=(0,), kind="max_number"} : f32
   %12 = broadcast %11 {dims=()} : f32[64]
   %13 = subtract %10, %12 : f32[64]
   %14 = exp %13 : f32[64]
