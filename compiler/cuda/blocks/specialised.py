@@ -28,6 +28,7 @@ from . import assign, making, wgmma
 from .axes import Axes, constant, extents_of
 from .codegen import Codegen
 from .making import Making
+from .layout import LANES
 from .panel import ALIGNMENT, PIECE, ROWS
 from .sending import Sending
 from .streams import Parts, Stream, is_staged, split
@@ -49,6 +50,8 @@ REGISTERS = {2: (56, 224), 3: (32, 160)}
 #: Of blocks that share a processor, by their number and that of their groups; then columns of an instruction and
 #: registers for the tiles of products that a thread may have.
 SHARING = {(2, 1): (24, 232, 128, 224), (3, 1): (24, 136, 64, 90), (2, 2): (24, 104, 128, 80)}
+#: Where the threads of a warp meet.
+MEET = "bar.warp.sync 0xffffffff;"
 #: What makes threads' writes to shared memory be seen by the copy engine and the tensor cores.
 FENCE = "fence.proxy.async.shared::cta;"
 #: Elements along the rows of a map that only says where rows begin; positions are below.
@@ -118,12 +121,20 @@ class Specialised(Codegen, Pipelined):
         #: Offsets of the rings' stages, and of all barriers.
         self.at_stages: list[int] = []
         self.barriers = 0
-        #: Barriers of the groups' turns; the number of the room for tensor maps.
-        self.turns_at = self.room_at = 0
+        #: Barriers of the groups' turns.
+        self.turns_at = 0
         self.rings: list[Ring] = []
         self.stream_axes = Axes(parts.whole)
         self.persistent = not any(op.name == "atomic" for op in self.kernel.walk())
         self.sending, self.making = Sending(self, sends), Making(self)
+        #: How the copy engine finds the tiles of each stream, or None; then how it finds what it stores.
+        self.maps: list[dict[str, Any] | None] = []
+        for k, s in enumerate(self.streams):
+            found = far_map(self.kernel, s.op.operands[0], s.op.operands[2 + s.outer], s.panel.side, s.panel.rows)
+            if found is None and (found := making.template(self, s, FAR)) is not None:
+                self.making.streams.append(k)
+            self.maps.append(found)
+        self.maps += self.sending.maps.values()
 
     # -- shared memory ------------------------------------------------------------------------------------------------
     def fit(self, room: int, least: int) -> bool:
@@ -177,21 +188,13 @@ class Specialised(Codegen, Pipelined):
             place += -(-panel.nbytes // ALIGNMENT) * ALIGNMENT * depth
         self.barriers = place
         self.turns_at = place + 2 * BARRIER * sum(self.depths)
-        self.room_at = self.turns_at + 2 * BARRIER
-        self.kept = self.sending.place(-(-(self.room_at + BARRIER) // 16) * 16)
+        place = self.making.place_drafts(self.turns_at + 2 * BARRIER)
+        self.kept = self.sending.place(-(-place // 16) * 16)
 
     # -- the module ---------------------------------------------------------------------------------------------------
     def generate(self) -> Code:
         t = self.t
         signature = self._parameters()
-        #: How the copy engine finds the tiles of each stream, or None; then how it finds what it stores.
-        self.maps: list[dict[str, Any] | None] = []
-        for k, s in enumerate(self.streams):
-            found = far_map(self.kernel, s.op.operands[0], s.op.operands[2 + s.outer], s.panel.side, s.panel.rows)
-            if found is None and (found := making.template(self, s, FAR)) is not None:
-                self.making.streams.append(k)
-            self.maps.append(found)
-        self.maps += self.sending.maps.values()
         #: Rings of tiles that threads copy always, which who reads them fences.  Tiles that the copy engine brings, but
         #: for those at edges, need no fence there: threads that copy these fence what they wrote.
         self.unmapped = {self.parts.rings[k] for k, m in enumerate(self.maps) if m is None}
@@ -206,14 +209,18 @@ class Specialised(Codegen, Pipelined):
             more = 16 if self.making.streams else 0
             few, many, *_ = SHARING[self.blocks, self.groups]
             registers = few + more, many - more // self.groups
+        bringing = Bringing(self)
         with t.if_else(t.cmp("uge", self.tid, i32(self.threads))) as turn:
             if registers:
                 self._registers("dec", registers[0])
-            Bringing(self).run()
+            bringing.run()
             next(turn)
             if registers:
                 self._registers("inc", registers[1])
             self._compute()
+        if self.making.streams:
+            self._act("bar.sync 0;")
+            self.making.leave(bringing)
         t.line("ret void")
         params = ", ".join(f"{ty} %{name}" for name, ty in signature)
         params += "".join(
@@ -250,9 +257,11 @@ class Specialised(Codegen, Pipelined):
             for name in self.names:
                 if name is not None:
                     t.call("llvm.nvvm.prefetch.tensormap.p0", "void", [name])
-            for (full, empty), depth in zip(starts, self.depths, strict=True):
+            for ring, ((full, empty), depth) in enumerate(zip(starts, self.depths, strict=True)):
+                # Of tiles that are moved one thread of each warp tells, so that others do not crowd the barriers.
+                arriving = BRINGING if ring in self.unmapped else BRINGING >> LANES
                 for stage in range(depth):
-                    self._make_barrier(full + stage * BARRIER, BRINGING)
+                    self._make_barrier(full + stage * BARRIER, arriving)
                     self._make_barrier(empty + stage * BARRIER, self.groups)
             if self.products.turns:
                 for group in range(2):
@@ -260,7 +269,6 @@ class Specialised(Codegen, Pipelined):
             self._act("fence.mbarrier_init.release.cluster;")
         self._act("griddepcontrol.launch_dependents;")
         self._act("griddepcontrol.wait;")
-        self.making.take(self.room_at)
         self._act("bar.sync 0;")
 
     def turns(self) -> list[Ring]:
@@ -320,7 +328,6 @@ class Specialised(Codegen, Pipelined):
             self.block(self.kernel.body)
             self.products.settle()
         self.sending.finish()
-        self.making.leave(self.room_at)
 
     def op(self, op: Op) -> None:
         if op in self.sending.maps:
@@ -450,12 +457,24 @@ class Bringing(Codegen):
         self.t.rounding = rounding(self.t, owner.target)
         self.tiles.update({p: owner.tiles[p] for p in owner.kernel.params})
         self.depth.update(dict.fromkeys(owner.kernel.params, 0))
+        self.number = self.t.bin("sub", owner.tid, i32(owner.threads))
+        #: Whether it is the first one of its warp; the warp's number, which a shuffle shows to be the same in all.
+        self.first = self.t.cmp("eq", self.t.bin("and", self.number, i32((1 << LANES) - 1)), i32(0))
+        args = [i32(-1), self.t.bin("lshr", self.number, i32(LANES)), i32(0), i32(31)]
+        self.mover = self.t.call("llvm.nvvm.shfl.sync.idx.i32", "i32", args, "convergent nounwind")
+
+    def moves(self, stream: int) -> V:
+        """Whether the thread is of the warp that has the copy engine move a stream's tiles."""
+        return self.t.cmp("eq", self.mover, i32(self.owner.parts.rings[stream] % (BRINGING >> LANES)))
+
+    def leads(self, stream: int) -> V:
+        """Whether it is the first one of that warp."""
+        return self.t.bin("and", self.moves(stream), self.first)
 
     def run(self) -> None:
         owner, t = self.owner, self.t
-        self.number = t.bin("sub", owner.tid, i32(owner.threads))
         self.rings = owner.turns()
-        owner.making.begin(owner.room_at)
+        owner.making.begin(self)
         with owner.programs(self):
             self.block(self.kernel.body)
 
@@ -471,22 +490,28 @@ class Bringing(Codegen):
         stream, map_ = owner.streams[original], owner.names[original]
         number = owner.parts.rings[original]
         ring = self.rings[number]
+        pointer, offset = self.integer(op.operands[0]), self.integer(op.operands[1])
+        strides = [self._wide(v) for v in op.operands[2:4]]
+        bounds = [self._wide(v) for v in op.operands[4:6]]
+        whole = None
+        if map_ is not None:
+            whole = fits(self, offset, stream.panel.columns, extents_of(stream.op.result), bounds)
+        if original in owner.making.streams:
+            assert whole is not None
+            pitch = t.bin("mul", strides[stream.outer], i64(stream.panel.size))
+            whole = t.bin("and", whole, owner.making.suits(pointer, pitch))
+            with t.if_(t.bin("and", whole, self.moves(original))):
+                owner.making.renew(original, pointer, pitch, self.first)
+            map_ = owner.making.last(original)
         stage, parity = owner._present(ring)
         # At first all stages are free.
         owner._await(owner._barrier(ring.empty, stage), t.bin("xor", parity, i32(1)))
         to, full = owner.stage_at(number, stage), owner._barrier(ring.full, stage)
-        pointer, offset = self.integer(op.operands[0]), self.integer(op.operands[1])
-        strides = [self._wide(v) for v in op.operands[2:4]]
-        bounds = [self._wide(v) for v in op.operands[4:6]]
-        if map_ is None:
+        if map_ is None or whole is None:
             self._copy(stream, to, full, pointer, offset, strides, bounds)
         else:
-            whole, made = fits(self, offset, stream.panel.columns, extents_of(stream.op.result), bounds), None
-            if original in owner.making.streams:
-                made = t.bin("mul", strides[stream.outer], i64(stream.panel.size))
-                whole = t.bin("and", whole, owner.making.suits(pointer, made))
             with t.if_else(whole) as turn:
-                self._move(stream, map_, to, full, offset, None if made is None else (original, pointer, made))
+                self._move(original, map_, to, full, offset)
                 next(turn)
                 self._copy(stream, to, full, pointer, offset, strides, bounds)
         owner._advance(ring)
@@ -495,18 +520,25 @@ class Bringing(Codegen):
         v = self.integer(value)
         return v if v.ty == "i64" else self.t.cast("sext", v, "i64")
 
-    def _move(self, stream: Stream, map_: V, to: V, full: V, offset: V, made: tuple[int, V, V] | None) -> None:
-        """Have the copy engine move all, by a map or by one that is made of it: for a stream, pointer and stride."""
-        t, owner, panel = self.t, self.owner, stream.panel
-        with t.if_else(t.cmp("eq", self.number, i32(0))) as turn:
-            if made is not None:
-                map_ = owner.making.map(made[0], map_, *made[1:])
+    def _move(self, original: int, map_: V, to: V, full: V, offset: V) -> None:
+        """Have the copy engine move all; one thread of each warp tells that the warp knows that the stage was free."""
+        t, owner, panel = self.t, self.owner, self.owner.streams[original].panel
+        owner._act(MEET)
+        with t.if_(self.first), t.if_else(self.moves(original)) as turn:
             owner._expect(full, panel.nbytes)
             column = t.cast("trunc", offset, "i32")
             for box in range(panel.boxes):
                 place = t.bin("add", column, i32(box * panel.row // panel.size))
                 owner._bring(map_, t.bin("add", to, i32(box * panel.box)), [place, i32(0)], full)
             next(turn)
+            owner._arrive(full)
+
+    def _written(self, full: V) -> None:
+        """What a thread wrote is there, for those that will not fence it."""
+        owner = self.owner
+        owner._act(FENCE)
+        owner._act(MEET)
+        with self.t.if_(self.first):
             owner._arrive(full)
 
     def _copy(
@@ -570,8 +602,7 @@ class Bringing(Codegen):
             owner._act("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];", full)
         else:
             t.call("llvm.nvvm.cp.async.wait.all", "void", [])
-            owner._act(FENCE)
-            owner._arrive(full)
+            self._written(full)
 
     def _elements(
         self, stream: Stream, to: V, full: V, pointer: V, offset: V, strides: Sequence[V], bounds: Sequence[V]
@@ -591,9 +622,10 @@ class Bringing(Codegen):
             (v,) = memory.load_words(t, source, {1: "u8", 2: "u16", 4: "u32"}[size], 1, inside)
             target = t.bin("add", to, panel.placed(t, row, column))
             owner._act(f"st.shared.b{8 * size} [$0], $1;", target, t.cast("zext", v, "i32"))
-        if not self._fenced_by_readers(stream):
-            owner._act(FENCE)
-        owner._arrive(full)
+        if self._fenced_by_readers(stream):
+            owner._arrive(full)
+        else:
+            self._written(full)
 
     def _fenced_by_readers(self, stream: Stream) -> bool:
         number = self.owner.streams.index(stream)

@@ -128,12 +128,22 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
             if barrier.expected == e.block and barrier.phases > phases:
                 e.epoch[block // e.cluster] += 1
         e.blocked[:] = False
-    elif "tensormap.replace" in text:
-        for who in threads:
-            to, source, address, stride = (int(x[who]) for x in operands)
-            given = e.maps[source]
-            assert to % 128 == 0 and address % 16 == 0 and stride % 16 == 0
-            e.made[to] = replace(given, pointer=address, strides=[stride // given.size])
+    elif "ld.v2.b64" in text:
+        for who, block in zip(threads, blocks):
+            e.drafts[block, int(operands[0][who])] = e.maps[int(operands[1][who])]
+    elif text.startswith("tensormap.replace"):
+        for who, block in zip(threads, blocks):
+            place, address, stride = (int(x[who]) for x in operands)
+            assert place % 128 == 0 and address % 16 == 0 and stride % 16 == 0
+            given = e.drafts[block, place]
+            e.drafts[block, place] = replace(given, pointer=address, strides=[stride // given.size])
+    elif text.startswith("tensormap.cp_fenceproxy"):
+        warps = mask.reshape(-1, 32)
+        assert (warps.all(1) | ~warps.any(1)).all(), "a map copied by a part of a warp"
+        for who, block in zip(threads, blocks):
+            to, place = (int(x[who]) for x in operands)
+            assert to % 128 == 0
+            e.made[to] = e.drafts[block, place]
     elif text.startswith("cp.async.bulk.tensor"):
         assert e.ready[threads].all(), "what is queued before may not have ended"
         for who, block in zip(threads, blocks):

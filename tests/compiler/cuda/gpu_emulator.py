@@ -105,6 +105,8 @@ class Emulator:
         self.maps = gpu_copies.maps(code.maps, words)
         #: Those that programs make, by their addresses.
         self.made: dict[int, gpu_copies.Map] = {}
+        #: Those in shared memory, by block.
+        self.drafts: dict[tuple[int, int], gpu_copies.Map] = {}
         words = [*words, *range(len(self.maps))]
         self._enter("kernel", [np.full(self.count, word, np.uint64).view(np.int64) for word in words])
         self.memory = memory
