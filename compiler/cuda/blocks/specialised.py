@@ -27,8 +27,8 @@ from ..target import Target
 from . import assign, making, wgmma
 from .axes import Axes, constant, extents_of
 from .codegen import Codegen
-from .making import Making
 from .layout import LANES
+from .making import Making
 from .panel import ALIGNMENT, PIECE, ROWS
 from .sending import Sending
 from .streams import Parts, Stream, is_staged, split
@@ -330,7 +330,7 @@ class Specialised(Codegen, Pipelined):
         self.sending.finish()
 
     def op(self, op: Op) -> None:
-        if op in self.sending.maps:
+        if op in self.sending:
             self.sending.store(op)
         else:
             super().op(op)
@@ -459,7 +459,7 @@ class Bringing(Codegen):
         self.depth.update(dict.fromkeys(owner.kernel.params, 0))
         self.number = self.t.bin("sub", owner.tid, i32(owner.threads))
         #: Whether it is the first one of its warp; the warp's number, which a shuffle shows to be the same in all.
-        self.first = self.t.cmp("eq", self.t.bin("and", self.number, i32((1 << LANES) - 1)), i32(0))
+        self.elected = self.t.cmp("eq", self.t.bin("and", self.number, i32((1 << LANES) - 1)), i32(0))
         args = [i32(-1), self.t.bin("lshr", self.number, i32(LANES)), i32(0), i32(31)]
         self.mover = self.t.call("llvm.nvvm.shfl.sync.idx.i32", "i32", args, "convergent nounwind")
 
@@ -469,10 +469,10 @@ class Bringing(Codegen):
 
     def leads(self, stream: int) -> V:
         """Whether it is the first one of that warp."""
-        return self.t.bin("and", self.moves(stream), self.first)
+        return self.t.bin("and", self.moves(stream), self.elected)
 
     def run(self) -> None:
-        owner, t = self.owner, self.t
+        owner = self.owner
         self.rings = owner.turns()
         owner.making.begin(self)
         with owner.programs(self):
@@ -501,7 +501,7 @@ class Bringing(Codegen):
             pitch = t.bin("mul", strides[stream.outer], i64(stream.panel.size))
             whole = t.bin("and", whole, owner.making.suits(pointer, pitch))
             with t.if_(t.bin("and", whole, self.moves(original))):
-                owner.making.renew(original, pointer, pitch, self.first)
+                owner.making.renew(original, pointer, pitch, self.elected)
             map_ = owner.making.last(original)
         stage, parity = owner._present(ring)
         # At first all stages are free.
@@ -524,7 +524,7 @@ class Bringing(Codegen):
         """Have the copy engine move all; one thread of each warp tells that the warp knows that the stage was free."""
         t, owner, panel = self.t, self.owner, self.owner.streams[original].panel
         owner._act(MEET)
-        with t.if_(self.first), t.if_else(self.moves(original)) as turn:
+        with t.if_(self.elected), t.if_else(self.moves(original)) as turn:
             owner._expect(full, panel.nbytes)
             column = t.cast("trunc", offset, "i32")
             for box in range(panel.boxes):
@@ -538,7 +538,7 @@ class Bringing(Codegen):
         owner = self.owner
         owner._act(FENCE)
         owner._act(MEET)
-        with self.t.if_(self.first):
+        with self.t.if_(self.elected):
             owner._arrive(full)
 
     def _copy(

@@ -64,6 +64,8 @@ def matmul(
         q = load(y, ldb, b_turned, (loop.index, j0), (bk, bn), (rest, left[1]))
         b.yield_(b.dot(p, q, acc, precision=precision))
     offset = b.op("add", b.op("multiply", i0, ldc), j0)
+    if loaded:
+        out = b.int_to_ptr(b.ptr_to_int(out), out_dtype)
     b.store_view(b.cast(loop.results[0], out_dtype if wide == "f32" else wide), out, offset, (ldc, one), left)
     atol = 2e-2 if precision == "tf32" else 1e-3
     return made.case(*((1e-3, atol * k**0.5) if out_dtype == "f32" else (2e-2, 2e-2)))
@@ -180,6 +182,7 @@ CASES = {
     "stored by columns": lambda: matmul(64, 256, 64, (64, 256, 64), 8, out_dtype="bf16", dtype="bf16"),
     "stored by many rows": lambda: matmul(512, 64, 64, (256, 64, 64), 8, out_dtype="f16"),
     "stored, cut": lambda: matmul(200, 136, 64, (128, 64, 64), 8, out_dtype="f16", pad=8),
+    "stored, odd": lambda: matmul(65, 67, 64, (64, 128, 64), 4, out_dtype="bf16", dtype="bf16"),
     "f8": lambda: matmul(dtype="f8e4m3", b_turned=True, block=(64, 64, 64)),
     "f8, short depth": lambda: matmul(dtype="f8e5m2", b_turned=True, block=(64, 32, 32), k=96),
     "f8, b across": lambda: matmul(dtype="f8e4m3", block=(128, 64, 128)),
@@ -191,7 +194,8 @@ CASES = {
     "tf32, odd": lambda: matmul(65, 67, 33, pad=1, dtype="f32", b_turned=True, aligned=False, precision="tf32"),
     "tf32, b across": lambda: matmul(64, 64, 64, dtype="f32", block=(64, 64, 32), precision="tf32"),
     "loaded": lambda: matmul(k=576, loaded=True, stages=2, pad=8),
-    "loaded, odd": lambda: matmul(100, 90, 136, loaded=True, pad=2),
+    "loaded, odd": lambda: matmul(100, 90, 136, loaded=True, pad=2, out_dtype="f16"),
+    "loaded, stored": lambda: matmul(136, 72, 64, (128, 64, 64), 8, loaded=True, pad=8, out_dtype="f16"),
     "attention": attention,
     "attention, eight warps": lambda: attention(256, 64, (128, 64), 8),
     "attention, long heads": lambda: attention(128, 128, (64, 128), 4, "bf16"),
