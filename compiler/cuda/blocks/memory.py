@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .codegen import Codegen
 
 
+#: Accesses of a thread to one tile whose addresses are left to LLVM.
+MANY = 32
 #: Modifiers that say what caches keep.
 _CACHES = {"load": frozenset(("ca", "cg", "cs", "cv")), "stor": frozenset(("wb", "cg", "cs", "wt"))}
 
@@ -35,6 +37,8 @@ class Access:
         self.dtype = self.pointer.type.dtype
         self.size = dtypes.SIZE[self.dtype]
         self.groups = self._groups(most)
+        #: Addresses by what they are a multiple of a scalar further than.
+        self.sums: dict[tuple[V, Value, int], V] = {}
 
     def _groups(self, most: int) -> list[list[int]]:
         """Registers whose elements are consecutive, in groups, each in order."""
@@ -58,7 +62,7 @@ class Access:
         ptr = code.address(self.pointer, index, self.layout, 0)
         for scalar, n in away.items():
             if scalar is not None and n:
-                ptr = code.further(ptr, scalar, n * self.size)
+                ptr = self._further(ptr, scalar, n * self.size)
         return ptr, away.get(None, 0) * self.size
 
     def _view(self) -> list[tuple[V, int]]:
@@ -85,9 +89,26 @@ class Access:
                 if factor is not None:
                     fixed += away * factor
                 elif away:
-                    ptr = code.further(ptr, s, away)
+                    ptr = self._further(ptr, s, away)
             found.append((ptr, fixed))
         return found
+
+    def _further(self, ptr: V, scalar: Value, factor: int) -> V:
+        """An address, a multiple of a scalar further.
+
+        Of many, each is a power of two of it further than another one.  LLVM would find such sums itself, but takes
+        time that grows with the square of their number, so that it is not to see where they come from.
+        """
+        if len(self.groups) <= MANY:
+            return self.code.further(ptr, scalar, factor)
+        step = factor & -factor
+        if step != factor:
+            ptr = self._further(ptr, scalar, factor - step)
+        key = ptr, scalar, step
+        if key not in self.sums:
+            found = self.code.further(ptr, scalar, step)
+            self.sums[key] = self.code.t.op(f'call {found.ty} asm "", "=l,0"({found})', found.ty)
+        return self.sums[key]
 
     def masks(self, mask: Value | None) -> list[V | None]:
         """Whether each group is accessed; None: it is."""

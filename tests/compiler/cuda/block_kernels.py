@@ -570,4 +570,5 @@ CASES = {
     "transpose": transpose,
     "transpose f16": lambda: transpose(64, 128, 32, 64, "f16"),
     "transpose f64": lambda: transpose(64, 64, 16, 64, "f64"),
+    "transpose of many odd rows": lambda: transpose(131, 67, 64, 128, "f16"),
 }  # fmt: skip
