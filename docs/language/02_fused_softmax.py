@@ -85,7 +85,7 @@ def report():
     @perf_report(
         Benchmark(
             x_names=["n"],
-            x_vals=[256, 1024, 4096, 8192, 16384] if on_gpu() else [128, 1000, 4096],
+            x_vals=[128 << i for i in range(10)] if on_gpu() else [128, 1000, 4096],
             line_arg="provider",
             line_vals=lines,
             line_names=lines,
