@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import dlpack, export, flush, indexing, transfer
+from . import checks, dlpack, export, flush, indexing, transfer
 from .compiler.expr import BUFFER, COPY, IOTA, SCALAR, VIEW, Expr, Shape, contiguous_strides, node, scalar
 from .compiler.ops import TABLE, resolve
 from .dtypes import canonical, real_type
@@ -506,8 +506,17 @@ class Array(Window):
         return result if device is None else result.to_device(device)
 
     def block_until_ready(self) -> Array:
-        """Compute the array; returns it."""
-        flush.evaluate([self._read()])
+        """Compute the array and wait until its elements are there; returns it.
+
+        Raises
+        ------
+        IndexError
+            If an index array on a GPU, of which the elements come, held an index that is out of bounds.
+        """
+        e = self._read()
+        flush.evaluate([e])
+        if e.op is BUFFER:
+            checks.wait(e.attrs[0])
         return self
 
     # -- operators ----------------------------------------------------------------------------------------------------

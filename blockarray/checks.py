@@ -96,6 +96,13 @@ def raise_for(buffer: Any) -> None:
     suspects.pop(buffer, None)
 
 
+def wait(buffer: Any) -> None:
+    """Wait until a buffer's elements are there; raises as `raise_for` does."""
+    if isinstance(buffer.device, CudaDevice):
+        _await(buffer.device)
+    raise_for(buffer)
+
+
 def _await(device: CudaDevice) -> None:
     waiting = launched(device)
     device.synchronize()

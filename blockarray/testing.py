@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
@@ -14,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from . import checks
 from .array import Array
-from .runtime.cuda import copies, driver, memory, streams
+from .info import evaluate
+from .runtime.cuda import copies, memory, streams
 from .runtime.device import CudaDevice, Device, default_device
 
 #: More than any GPU's L2 cache holds.
@@ -58,18 +59,19 @@ def do_bench(
     if return_mode not in _MODES:
         raise ValueError(f"return_mode is one of {', '.join(_MODES)}, not {return_mode!r}")
     run = lambda: _computed(fn())
-    run()
-    device = _device()
-    clock: Any = _EventClock(device) if isinstance(device, CudaDevice) else _HostClock()
-    estimate = fmean(clock.times(run, _TRIAL)) or 1e-4
-    for _ in range(max(1, int(warmup / estimate))):
-        run()
 
     def prepare() -> None:
         for x in grad_to_none or ():
             x.grad = None
 
-    times = clock.times(run, max(1, int(rep / estimate)), prepare)
+    device = _device()
+    with _one_stream(device):
+        run()
+        clock: Any = _EventClock(device) if isinstance(device, CudaDevice) else _HostClock()
+        estimate = fmean(clock.times(run, _TRIAL)) or 1e-4
+        for _ in range(max(1, int(warmup / estimate))):
+            run()
+        times = clock.times(run, max(1, int(rep / estimate)), prepare)
     if quantiles is not None:
         found = [float(np.quantile(times, q)) for q in quantiles]
         return found[0] if len(found) == 1 else found
@@ -77,8 +79,9 @@ def do_bench(
 
 
 def _computed(x: Any) -> None:
+    """Compute what a function returned; a GPU's work is queued, since waiting for it would be timed as well."""
     if isinstance(x, Array):
-        x.block_until_ready()
+        evaluate(x)
     elif isinstance(x, tuple | list):
         for item in x:
             _computed(item)
@@ -104,43 +107,40 @@ class _HostClock:
 
 
 class _EventClock:
-    """Events on the stream of torch, if that is in use, else on the device's own."""
+    """Events on the device's own stream, where torch works too meanwhile: changes of streams would be timed as well."""
 
     def __init__(self, device: CudaDevice) -> None:
         self.device = device
-        self.context = driver.context(device.index)
         self.cache = memory.allocate(device, _CACHE)
-        torch = sys.modules.get("torch")
-        self.foreign: int | None = None
-        if torch is not None and torch.cuda.is_initialized():
-            self.foreign = torch.cuda.current_stream(device.index).cuda_stream
 
     def times(self, run: Callable[[], None], count: int, prepare: Callable[[], None] = lambda: None) -> list[float]:
         marks = []
         for _ in range(count):
             prepare()
             copies.clear(self.cache, 0)
-            if self.foreign is not None:
-                streams.signal(self.device, self.foreign)
             before = self._mark()
             run()
             marks.append((before, self._mark()))
         return [1e3 * before.elapsed(after) for before, after in marks]
 
     def _mark(self) -> streams.Event:
-        """The end of all that is queued now."""
-        event = streams.Event(self.device, timing=True)
-        if self.foreign is None:
-            return event.record()
-        both = self.device in checks.used
-        if both:
-            streams.signal(self.device, self.foreign)
-        self.context.enter()
-        stream = driver.api.CUstream(self.foreign)
-        self.context.check(driver.api.cuEventRecord(event.handle, stream))
-        if both:
-            streams.wait_for(self.device, self.foreign)
-        return event
+        return streams.Event(self.device, timing=True).record()
+
+
+@contextmanager
+def _one_stream(device: Device) -> Iterator[None]:
+    """Let torch, if it works on a GPU, queue its work on the stream of this library's."""
+    torch = sys.modules.get("torch")
+    if not isinstance(device, CudaDevice) or torch is None or not torch.cuda.is_initialized():
+        yield
+        return
+    usual = torch.cuda.current_stream(device.index).cuda_stream
+    streams.wait_for(device, usual)
+    try:
+        with torch.cuda.stream(torch.cuda.ExternalStream(streams.stream(device), device.index)):
+            yield
+    finally:
+        streams.signal(device, usual)
 
 
 def assert_close(x: Any, y: Any, atol: float | None = None, rtol: float | None = None, err_msg: str = "") -> None:

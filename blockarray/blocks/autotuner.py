@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from .. import compiling, kernels, testing
 from ..array import Array
+from ..info import evaluate
 from ..runtime import cache as disk
 from ..runtime.config import config as settings
 from .arguments import library
@@ -364,7 +365,10 @@ def _reset(arguments: dict[str, Any], names: Iterable[str]) -> None:
 def _copy(x: Any) -> Any:
     if hasattr(x, "clone"):
         return x.clone()
-    return x.copy().block_until_ready() if isinstance(x, Array) else x.copy()
+    found = x.copy()
+    if isinstance(found, Array):
+        evaluate(found)
+    return found
 
 
 def _assign(x: Any, value: Any) -> None:

@@ -189,6 +189,8 @@ def test_device_index_out_of_bounds_on_reading(name: str, bad: int) -> None:
     index = xp.asarray(np.array([0, 3, bad])) + 0
     with pytest.raises(IndexError):
         host(DEVICE_READS[name](x, index))
+    with pytest.raises(IndexError):
+        DEVICE_READS[name](x, index).block_until_ready()
     assert_same(x, np.arange(10.0))
     assert_same(x[xp.asarray([9, -10])] + 1, np.array([10.0, 1.0]))
 
