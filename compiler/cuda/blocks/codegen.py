@@ -23,9 +23,11 @@ from . import fast, layout, wgmma
 from .affine import Affine, uniform
 from .ahead import Ahead
 from .assign import LOADS, SHAPES, assign, is_elementwise, joining, through
+from .branches import light
 from .convert import convert as move
 from .handlers import HANDLERS
 from .layout import Layout, pieces
+from .once import once
 from .panel import ALIGNMENT, ROW
 
 #: Warps of a program, unless the kernel says so.
@@ -69,7 +71,7 @@ class _Region:
 
 def generate(kernel: Kernel, target: Target) -> Code:
     """The code of a kernel whose tiles have integer extents."""
-    return Codegen(kernel, target).generate()
+    return Codegen(light(once(kernel)), target).generate()
 
 
 class Codegen:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ... import dtypes
 from ...ir import Op, Value
 from ...llvm.convert import register_type
 from ...llvm.text import V
+from .. import memory
 from ..memory import join, parts
 from . import atomic
 
@@ -116,8 +117,34 @@ def if_(code: Codegen, op: Op) -> None:
             t.label(label)
             code.exchanged = None
             code.block(region)
-            edges.append((_pieces(code, region.ops[-1].operands, op.results), t.block))
+            pairs = zip(region.ops[-1].operands, op.results, strict=True)
+            edges.append(([w for v, result in pairs for w in _words(code, v, result)], t.block))
             t.br(done)
         t.label(done)
-    names = _names(code, op.results)
+    names = [V(t.fresh("c"), w.ty) for w in edges[0][0]]
     t.lines += _phis(names, *edges)
+    rest = iter(names)
+    for v in op.results:
+        code.depth[v] = code.level
+        code.define(v, _elements(code, v, rest))
+
+
+def _is_packed(code: Codegen, value: Value) -> bool:
+    """Whether elements of a tile are joined in pairs: a register holds two."""
+    return value.type.dtype in ("f16", "bf16") and code.layout_of(value).registers > 1
+
+
+def _words(code: Codegen, value: Value, result: Value) -> list[V]:
+    """What branches join of a value to make a result."""
+    if not _is_packed(code, result):
+        return _pieces(code, [value], [result])
+    return memory.pack(code.t, code.tile(value, code.layout_of(result)), result.type.dtype, "i32")
+
+
+def _elements(code: Codegen, result: Value, words: Iterator[V]) -> Tile:
+    """The inverse of `_words`."""
+    registers, dtype = code.layout_of(result).registers, result.type.dtype
+    if _is_packed(code, result):
+        return memory.unpack(code.t, [next(words) for _ in range(registers // 2)], dtype, registers)
+    count = 2 if dtype in dtypes.COMPLEX else 1
+    return [join([next(words) for _ in range(count)]) for _ in range(registers)]
