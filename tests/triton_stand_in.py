@@ -84,7 +84,7 @@ def install(checkout: Path, device: str, capability: tuple[int, int]) -> ModuleT
         "jit", "autotune", "Config", "heuristics", "cdiv", "next_power_of_2", "reinterpret", "JITFunction",
         "must_use_result",
     )  # fmt: skip
-    errors = {"CompilationError": CompilationError, "TritonError": CompilationError, "OutOfResources": RuntimeError}
+    errors = {"CompilationError": CompilationError, "TritonError": ValueError, "OutOfResources": RuntimeError}
     triton = module(
         "triton", __version__="3.6.0", __path__=[], set_allocator=lambda function: None, compile=compiled,
         **errors,
@@ -125,7 +125,9 @@ def install(checkout: Path, device: str, capability: tuple[int, int]) -> ModuleT
     )
     module("triton.profiler.viewer", parse=_Word(), print_tree=_Word())
     module("triton._C", __path__=[])
-    multiply = SimpleNamespace(matmul=lambda a, b, c: c.copy_(a @ b.T) if a.element_size() > 1 else c.copy_(c))
+    multiply = SimpleNamespace(
+        matmul=lambda a, b, c: c.copy_(a @ b.T if a.element_size() > 1 else a.half() @ b.half().T)
+    )  # fmt: skip
     module("triton._C.libtriton", nvidia=SimpleNamespace(cublas=SimpleNamespace(CublasLt=lambda space: multiply)))
     knobs = module(
         "triton.knobs", nvidia=SimpleNamespace(ptxas=SimpleNamespace(version="13.0")), base_knobs=_Word,
@@ -251,7 +253,8 @@ _TEXT = re.compile(
     r"|\.asm\[|\bpattern\.|The TTGIR does not"
 )
 _WORDS = re.compile(
-    r"\b(exc_info|__cause__|(expected_)?err_msg|error_msg|assertion_err)\b|e\.value|str\(e\)|in (inner|outer)\b"
+    r"\b(exc_info|__cause__|(expected_)?err_msg|error_msg|assertion_err|exception_out_of_resource)\b|e\.value"
+    r"|str\(\s*e\s*\)|in (inner|outer)\b"
 )
 
 

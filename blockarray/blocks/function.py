@@ -625,12 +625,14 @@ def _options(function: JITFunction, bound: dict[str, Any]) -> dict[str, Any]:
         found[name] = number = index(cast("Any", given))
         if not accepts(number):
             raise ValueError(f"{function._place}: {name}={given!r} is {what}")
+    if found["num_warps"] > 32:  # which autotuners pass over, as whatever a GPU has too little of
+        raise RuntimeError(f"{function._place}: num_warps={found['num_warps']} is more than 32")
     return found
 
 
 #: What options that are numbers may be, and what is said of others.
 _NUMBERS: dict[str, tuple[Callable[[int], bool], str]] = {
-    "num_warps": (lambda n: n in (1, 2, 4, 8, 16, 32), "no power of two from 1 to 32"),
+    "num_warps": (lambda n: n > 0 and not n & (n - 1), "no power of two from 1 to 32"),
     "num_stages": (lambda n: n >= 0, "no number of stages"),
     "num_ctas": (lambda n: n > 0, "no number of blocks"),
     "maxnreg": (lambda n: n > 0, "no number of registers"),

@@ -95,9 +95,10 @@ def dot(
             raise CompilationError(f"dot's acc has shape {list(sums.shape)}, and the product {list(shape)}")
         if sums.dtype == float16 and a.dtype == float16:
             type = float16
-        if sums.dtype != type:
+        wanted = sums.dtype if sums.dtype == float16 and a.dtype.is_fp8() else type
+        if sums.dtype != wanted:
             raise CompilationError(f"dot's acc is {sums.dtype}, and the product {type}")
-        start, wanted = whole(sums.value, shape), type
+        start = whole(convert(sums, type).value, shape)
     imprecise = unwrap(max_num_imprecise_acc)
     if imprecise is not None and not (a.dtype.is_fp8() and b.dtype.is_fp8()):
         imprecise = None

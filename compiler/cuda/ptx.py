@@ -18,6 +18,8 @@ from .target import DATA_LAYOUT, SYMBOL, TRIPLE, Target
 
 #: Registers of a thread with which a processor runs as many threads as it can, and from which on fewer are worth a try.
 FULL, NEARLY_FULL = 32, 40
+#: That a thread can have.
+MOST = 255
 #: Registers of a processor, and the threads with which it hides what it waits for; by how much a kernel may need more
 #: registers to be made again, so that one more block fits.
 REGISTERS, ENOUGH, NEARLY = 64 << 10, 1024, 1.5
@@ -193,7 +195,7 @@ def assemble_densely(code: str, target: Target, waits: bool = False) -> Assemble
     registers with which as many blocks fit, so that more loads are under way.
     """
     found = assemble(code, target)
-    if found is not None and found.spills > 4 * found.registers and not _BOUNDS.search(code):
+    if found is not None and found.spills > 4 * found.registers and found.registers < MOST and not _BOUNDS.search(code):
         # Left to itself, ptxas may spill more values than it holds, to make room for further blocks.
         alone = _alone(code, target)
         return alone if alone is not None and alone.spills < found.spills else found

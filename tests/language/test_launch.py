@@ -361,6 +361,8 @@ def test_errors_name_kernel_and_argument():
         add[1,](a, [1.0], a, 16, BLOCK=16)
     with pytest.raises(TypeError, match="argument y: kernels have no elements of type complex64"):
         add[1,](a, a.astype("complex64"), a, 16, BLOCK=16)
+    with pytest.raises(RuntimeError, match="num_warps=128 is more than 32"):
+        add[1,](a, a, a, 16, BLOCK=16, num_warps=128)
     with pytest.raises(ValueError, match="num_warps=3 is no power of two"):
         add[1,](a, a, a, 16, BLOCK=16, num_warps=3)
     for value, what in ((3.0, "num_warps=3.0"), (True, "num_warps=True"), ("4", "num_warps='4'")):

@@ -349,7 +349,16 @@ def product(a_ptr, b_ptr, c_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constex
 
 @pytest.mark.parametrize(
     ("dtype", "out"),
-    [("f16", "f32"), ("f16", "f16"), ("bf16", "f32"), ("f32", "f32"), ("f64", "f64"), ("i8", "i32"), ("f8e5m2", "f32")],
+    [
+        ("f16", "f32"),
+        ("f16", "f16"),
+        ("bf16", "f32"),
+        ("f32", "f32"),
+        ("f64", "f64"),
+        ("i8", "i32"),
+        ("f8e5m2", "f32"),
+        ("f8e4m3", "f16"),
+    ],
 )
 @pytest.mark.parametrize("shape", [(16, 16, 32), (1, 16, 32), (32, 8, 64)])
 def test_dot(dtype, out, shape):
