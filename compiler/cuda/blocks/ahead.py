@@ -52,7 +52,7 @@ SCHEDULERS = 4
 SHORT = 12 << 10
 #: Version of PTX that can ignore what is copied.
 IGNORING = 75
-_EFFECTS = frozenset(("begin", "fetch", "commit", "await", "end"))
+COPYING = frozenset(("begin", "fetch", "commit", "await", "end"))
 #: Ops with which a loop has no loads ahead that each thread makes alone: others may tell it by them to go on.
 _APART = frozenset(("dot", "atomic", "barrier", "inline_asm", "while"))
 _I32 = Type("i32")
@@ -74,7 +74,7 @@ class Stream:
     own: bool = False
 
 
-class _Finder:
+class Finder:
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.axes, self.target = Axes(kernel), target
         self.warps = layout.log2(int(kernel.attrs.get("num_warps", 4)))
@@ -91,7 +91,7 @@ class _Finder:
             return []
         loads = [op for op in loop.regions[0].ops if op.name in assign.LOADS and op.result.type.extents]
         alone = loop.attrs.get("num_stages") and _APART.isdisjoint({op.name for op in _inside(loop)})
-        made = self._alone if alone else self._stream
+        made = self.alone if alone else self._stream
         return [s for op in loads if (s := made(op)) is not None and self._steps(loop, s) is not None]
 
     def _steps(self, loop: Op, stream: Stream) -> tuple[list[Op], list[int]] | None:
@@ -117,7 +117,7 @@ class _Finder:
             return None
         return Stream(op, inner, width, assign.width(self.axes, op, inner) >= width, deep)
 
-    def _alone(self, op: Op) -> Stream | None:
+    def alone(self, op: Op) -> Stream | None:
         """A load whose tile nothing multiplies."""
         extents, dtype = extents_of(op.result), op.result.type.dtype
         pointer = op.operands[0]
@@ -210,13 +210,13 @@ def ahead(kernel: Kernel, target: Target, most: int | None = None) -> Kernel | N
         return None
     made = _Ahead(kernel, target, most)
     found = made.kernel(kernel)
-    return dce(found, EFFECTS | _EFFECTS) if made.count else None
+    return dce(found, EFFECTS | COPYING) if made.count else None
 
 
 class _Ahead(Rewriter):
     def __init__(self, kernel: Kernel, target: Target, most: int | None) -> None:
         super().__init__()
-        self.finder, self.most = _Finder(kernel, target), most
+        self.finder, self.most = Finder(kernel, target), most
         self.stages = int(kernel.attrs.get("num_stages", STAGES))
         self.count = 0
         #: By load: its stream, the stream's number, and the stages.
@@ -228,7 +228,7 @@ class _Ahead(Rewriter):
     def op(self, op: Op) -> None:
         if op in self.loads and self.slot is not None:
             stream, number, stages = self.loads[op]
-            attrs = _attrs(stream, number, stages)
+            attrs = attributes(stream, number, stages)
             if stream.own:
                 self.replace(op, (self._emit("own", (self.slot,), op.result.type, **attrs),))
                 self.out += [self.behind.pop(op)] if op in self.behind else []
@@ -333,7 +333,7 @@ class _Ahead(Rewriter):
         made: list[Op] = []
         for s in streams:
             _, number, stages = self.loads[s.op]
-            attrs = _attrs(s, number, stages) | {"load": s.op.name, "extents": extents_of(s.op.result)}
+            attrs = attributes(s, number, stages) | {"load": s.op.name, "extents": extents_of(s.op.result)}
             made.append(Op("fetch", (*again.operands(s.op), slot, inside), (), s.op.attrs | attrs, (), s.op.line))
         made.append(Op("commit", (slot,), ()))
         return [again.replaced.get(v, v) for k in carried for v in (body.ops[-1].operands[k],)], made
@@ -359,7 +359,7 @@ class _Again(Rewriter):
         return made
 
 
-def _attrs(stream: Stream, number: int, stages: int) -> dict[str, object]:
+def attributes(stream: Stream, number: int, stages: int) -> dict[str, object]:
     return {
         "stream": number, "stages": stages, "slots": stages - stream.own, "inner": stream.inner,
         "width": stream.width, "whole": stream.whole, "deep": stream.deep, "own": stream.own,
@@ -565,7 +565,7 @@ def prefers(kernel: Kernel, target: Target) -> bool:
     """Whether to copy ahead rather than to have warps for it: rounds are short, or none has all its tiles brought."""
     parts = streams.split(kernel)
     brought = {s.op for s in parts.streams} if parts is not None else set()
-    finder = _Finder(kernel, target)
+    finder = Finder(kernel, target)
     rounds = [op for op in kernel.walk() if op.name == "for"]
     loops = [{s.op for s in finder.streams(op) if not s.own} for op in rounds]
     loops = [tiles for tiles in loops if tiles]
