@@ -527,7 +527,7 @@ class Ahead:
         for first, *_ in access.groups:
             mask, count = None, i32(width)
             for d, left in enumerate(room):
-                away = i32(access.layout.offset(first, d))
+                away = i32(access.away(first, d))
                 if d == inner and not whole:
                     count = t.call("llvm.smin.i32", "i32", [t.bin("sub", left, away), count])
                     count = t.call("llvm.smax.i32", "i32", [count, i32(0)])

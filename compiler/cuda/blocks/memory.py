@@ -34,6 +34,8 @@ class Access:
         self.extents = assign.accessed(op)
         place = assign.pointer_of(op)
         self.pointer, self.rest = op.operands[place], op.operands[place + 1 :]
+        #: Where a tile begins that is a part of another one, along each dim.
+        self.start = op.attrs.get("start", (0,) * len(self.extents))
         self.dtype = self.pointer.type.dtype
         self.size = dtypes.SIZE[self.dtype]
         self.groups = self._groups(most)
@@ -84,7 +86,7 @@ class Access:
         for first, *_ in self.groups:
             ptr, fixed = start, 0
             for d, s in enumerate(strides):
-                away = self.layout.offset(first, d) * self.size
+                away = self.away(first, d) * self.size
                 factor = constant(s)
                 if factor is not None:
                     fixed += away * factor
@@ -110,6 +112,10 @@ class Access:
             self.sums[key] = self.code.t.op(f'call {found.ty} asm "", "=l,0"({found})', found.ty)
         return self.sums[key]
 
+    def away(self, register: int, dim: int) -> int:
+        """How far along a dim a register's place is from the thread's first one."""
+        return self.start[dim] + self.layout.offset(register, dim)
+
     def masks(self, mask: Value | None) -> list[V | None]:
         """Whether each group is accessed; None: it is."""
         code = self.code
@@ -131,7 +137,7 @@ class Access:
         for first, *_ in self.groups:
             all_: V | None = None
             for d in range(rank):
-                key = d, self.layout.offset(first, d)
+                key = d, self.away(first, d)
                 if key not in inside:
                     inside[key] = t.cmp("slt", i32(key[1]), room[d])
                 all_ = both(t, all_, inside[key])

@@ -8,7 +8,6 @@ from registers, the others each time, from what threads have copied to shared me
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from ... import dtypes, ops
 from ...ir import BOOL, EFFECTS, Kernel, Op, Type, Value
@@ -135,7 +134,7 @@ class _Parked(Rewriter):
                 return
             attrs = self.copies[op, k] = attributes(stream, len(self.copies), 2)
             more = {"load": op.name, "extents": self.extents}
-            self.out.append(Op("fetch", (*load.operands, self.slot, self.there), (), op.attrs | attrs | more))
+            self.out.append(Op("fetch", (*load.operands, self.slot, self.there), (), load.attrs | attrs | more))
         self.out.append(Op("commit", (self.slot,), ()))
         self.waited = False
         for k in range(self.held):
@@ -163,26 +162,15 @@ class _Parked(Rewriter):
     def _of_part(self, op: Op, k: int, near: dict[Value, Value]) -> Op:
         """What an op does for a part."""
         operands = [self._part(v, k, near) if v.type.extents else self.replaced.get(v, v) for v in op.operands]
-        if op.name.endswith("_view"):
-            place = assign.pointer_of(op) + 1
-            offset, stride, *bounds = operands[place:]
-            start = self._scalar(k * prod(self.extents), offset)
-            operands[place] = self._plus("add", offset, self._plus("multiply", stride, start))
-            operands[place + 2 :] = [self._plus("subtract", b, start) for b in bounds]
+        start = k * self.extents[0]
+        attrs = op.attrs | {"start": (start,)} if op.name.endswith("_view") else op.attrs
         types = tuple([Type(v.type.dtype, self.extents) for v in op.results])
-        made = Op(op.name, tuple(operands), types, op.attrs, (), op.line)
-        if op.name == "iota" and k:
-            start = self._scalar(k * prod(self.extents), self._emit(made))
-            made = Op("add", (made.result, start), types)
-        return made
-
-    def _scalar(self, value: int, like: Value) -> Value:
-        """A constant, as a tile if another one is."""
-        found = self._emit(Op("const", (), (Type(like.type.dtype),), {"value": value}))
-        return self._emit(Op("broadcast", (found,), (like.type,), {"dims": ()})) if like.type.extents else found
-
-    def _plus(self, name: str, x: Value, y: Value) -> Value:
-        return self._emit(Op(name, (x, y), (x.type,)))
+        made = Op(op.name, tuple(operands), types, attrs, (), op.line)
+        if op.name != "iota" or not k:
+            return made
+        first = self._emit(Op("const", (), (Type(types[0].dtype),), {"value": start}))
+        spread = self._emit(Op("broadcast", (first,), types, {"dims": ()}))
+        return Op("add", (self._emit(made), spread), types)
 
 
 def parked(kernel: Kernel, target: Target) -> Kernel | None:
