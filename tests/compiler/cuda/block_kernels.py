@@ -160,6 +160,26 @@ def layer_norm(rows: int = 3, columns: int = 1500, block: int = 512, dtype: str 
     return m.case(10 * tolerance(dtype), 1e-5)
 
 
+def row_norm(columns: int = 8100, early: bool = True, dtype: str = "f32", warps: int = 1) -> Case:
+    """A row at once; weights are loaded before or behind the reductions."""
+    block = 1 << (columns - 1).bit_length()
+    m = Blocks("row_norm", (2,), warps)
+    x, w, out = (m.array(dtype, n) for n in (2 * columns, columns, 2 * columns))
+    width = m.scalar("i64", columns)
+    m.begin()
+    b, at = m.b, m.arange(block)
+    mask, place = m.less(at, width), m.plus(at, b.op("multiply", m.program(), width))
+    first = b.load_ptr(w, at, mask) if early else None
+    row = b.cast(b.load_ptr(x, place, mask, other=0.0), "f32")
+    mean = b.op("divide", b.reduce(row, "sum", (0,)), b.cast(width, "f32"))
+    away = b.op("where", mask, b.op("subtract", row, m.spread(mean, row)), m.full(0.0, (block,), "f32"))
+    scale = b.op("divide", b.reduce(b.op("multiply", away, away), "sum", (0,)), b.cast(width, "f32"))
+    weight = b.cast(b.load_ptr(w, at, mask) if first is None else first, "f32")
+    found = b.op("multiply", m.times(away, b.op("rsqrt", scale)), weight)
+    b.store_ptr(b.cast(found, dtype), out, place, mask)
+    return m.case(10 * tolerance(dtype), 1e-5)
+
+
 def transpose(rows: int = 70, columns: int = 50, tall: int = 32, wide: int = 32, dtype: str = "f32") -> Case:
     m = Blocks("transpose", (-(-rows // tall), -(-columns // wide)))
     x, out = m.array(dtype, rows * columns), m.array(dtype, rows * columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,23 @@ def test_exchanges_in_turns_wait_for_each_other() -> None:
     case = m.case(1e-5, 1e-5)
     compare(case)
     assert cuda.generate(case.kernel, TARGET).text.count("call void @llvm.nvvm.barrier") == 2
+
+
+@pytest.mark.parametrize(
+    ("case", "loads"),
+    [
+        (lambda: kernels.softmax(2, 8000, warps=1), 1),
+        (lambda: kernels.softmax(1, 8187, warps=1), 1),
+        (lambda: kernels.row_norm(early=False), 1),
+        (lambda: kernels.row_norm(8064, dtype="bf16"), 2),
+    ],
+)
+def test_rows_without_registers_for_them_are_parked(case: Callable[[], Case], loads: int) -> None:
+    made = case()
+    kernel = passes.run(made.kernel)
+    size = 2 if kernel.params[0].type.dtype == "bf16" else 4
+    assert cuda.generate(kernel, TARGET).shared >= loads * 8192 * size * 5 // 8
+    assert not compare(made._replace(kernel=kernel)).get("spills")
 
 
 def test_options_of_launches() -> None:
