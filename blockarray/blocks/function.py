@@ -465,6 +465,11 @@ class JITFunction:
         del grid
         form = self._form(len(args), tuple(kwargs))
         given = form.bind(args, kwargs)
+        if self._states or any(get(name) is not value for get, name, value in self._uses):
+            self._review()
+        # As launches find it: some ask for a kernel's resources before each.
+        if not config.interpret and (walked := form.walk(given, None)) is not None:
+            return self._entry(walked[0], form, given)[0]
         given = tuple([x if role == CONSTANT else _example(x) for x, role in zip(given, form.roles)])
         with flush.lock:
             memory.settle(_arrays(given))
