@@ -21,6 +21,8 @@ SHARED = "ptr addrspace(3)"
 #: Of any block of the cluster.
 REMOTE = "ptr addrspace(7)"
 TRUE = V("true", "i1")
+#: A hint of loads that are made each time.
+VOLATILE = ".volatile"
 _SPACES = {GLOBAL: "global", SHARED: "shared", REMOTE: "shared::cluster"}
 
 
@@ -151,7 +153,7 @@ def _load_masked(t: Text, ptr: V, word: str, count: int, mask: V, beyond: int, h
     nbytes = int(word[1:]) // 8
     other = int.from_bytes((fill * nbytes)[:nbytes], "little")
     fills = " ".join(f"mov.b{width} ${k}, {other:#x};" for k in range(count))
-    space = _SPACES[ptr.ty] + hint
+    space = f"volatile.{_SPACES[ptr.ty]}" if hint == VOLATILE else _SPACES[ptr.ty] + hint
     text = f"{fills} @${count + 1} ld.{space}.{_access(word, count)} {_operands(0, count)}, [${count}{_after(beyond)}];"
     constraints = ",".join([f"=&{letter}"] * count + ["l", "b"])
     ty = held if count == 1 else "{" + ", ".join([held] * count) + "}"

@@ -415,7 +415,10 @@ class Ahead:
         places = self._owned(op, op.operands[0], given, dtype)
         found: dict[int, Register] = {}
         for group, (ptr, away) in zip(given.groups(op.attrs["inner"], op.attrs["width"]), places, strict=True):
-            found.update(zip(group, memory.load(code.t, at(code.t, ptr, away), dtype, len(group)), strict=True))
+            # A parked tile is read again where it is needed again.
+            hint = memory.VOLATILE if op.attrs.get("parked") else ""
+            words = memory.load_words(code.t, ptr, dtype, len(group), None, away, hint)
+            found.update(zip(group, memory.unpack(code.t, words, dtype, len(group)), strict=True))
         code.define(op.result, [found[r] for r in range(given.registers)])
 
     def staged(self, op: Op) -> None:

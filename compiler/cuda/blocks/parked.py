@@ -1,8 +1,8 @@
-"""Tiles for which a program has too few registers: half of each is parked in shared memory, instead of being spilled.
+"""Tiles for which a program has too few registers: most of each is parked in shared memory, instead of being spilled.
 
 A kernel without loops whose tiles are rows, from loads to reductions and stores, is written again with rows in parts.
-What a row is made of is computed part by part, where a reduction or a store asks for it: parts of the first half once,
-from registers, the others each time, from what threads have copied to shared memory as in `ahead`.
+What a row is made of is computed part by part, where a reduction or a store asks for it: for the first parts once, from
+registers, for the others each time, from what threads have copied to shared memory as in `ahead`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .axes import extents_of, is_elementwise
 
 #: Words of a thread's registers at most, and of a processor's.
 MOST, REGISTERS = 255, 64 << 10
-#: Elements of a thread in a part.
-PART = 8
+#: Elements of a thread in a part; of all parts, the share that is held in registers.
+PART, HELD = 8, 3 / 8
 #: Bytes of shared memory that are left for other things.
 REST = 8 << 10
 _STORES = frozenset(("store_ptr", "store_view"))
@@ -33,7 +33,7 @@ _I32 = Type("i32")
 class _Plan:
     extent: int
     count: int
-    #: Loads that are made once, of which a half is parked; others are made where they are needed.
+    #: Loads that are made once, most parts of which are parked; others are made where they are needed.
     parked: frozenset[Op]
 
 
@@ -55,7 +55,7 @@ def _plan(kernel: Kernel, target: Target) -> _Plan | None:
             # A reduction may be what keeps a store from overwriting what others have yet to load.
             if len(takers[op]) > 1 or any(k < meeting < last for meeting in meetings):
                 parked.add(op)
-    nbytes = sum(dtypes.SIZE[op.result.type.dtype] for op in parked) * extents[0] // 2
+    nbytes = sum(dtypes.SIZE[op.result.type.dtype] for op in parked) * extents[0] * (1 - HELD)
     if not parked or nbytes > target.shared - REST:
         return None
     return _Plan(extents[0], extents[0] // (PART * threads), frozenset(parked))
@@ -90,8 +90,8 @@ class _Parked(Rewriter):
         super().__init__()
         self.finder, self.plan = Finder(kernel, target), plan
         self.extents = (plan.extent // plan.count,)
-        self.held = plan.count * 3 // 8
-        #: Of tiles, by number: the parts of the first half.
+        self.held = int(plan.count * HELD)
+        #: Of tiles, by number: the parts that are held.
         self.parts: dict[tuple[Value, int], Value] = {}
         #: Of loads, by number: the attributes of what is copied.
         self.copies: dict[tuple[Op, int], dict[str, object]] = {}
@@ -125,14 +125,14 @@ class _Parked(Rewriter):
         return op.result
 
     def _park(self, op: Op) -> None:
-        """Copy the second half of what is loaded, and load the first."""
+        """Copy the parts that are not held, and load the others."""
         for k in range(self.held, self.plan.count):
             load = self._of_part(op, k, {})
             stream = self.finder.alone(load)
             if stream is None:
                 self.possible = False
                 return
-            attrs = self.copies[op, k] = attributes(stream, len(self.copies), 2)
+            attrs = self.copies[op, k] = attributes(stream, len(self.copies), 2) | {"parked": True}
             more = {"load": op.name, "extents": self.extents}
             self.out.append(Op("fetch", (*load.operands, self.slot, self.there), (), load.attrs | attrs | more))
         self.out.append(Op("commit", (self.slot,), ()))
@@ -174,7 +174,7 @@ class _Parked(Rewriter):
 
 
 def parked(kernel: Kernel, target: Target) -> Kernel | None:
-    """The kernel with half of its tiles in shared memory; None if it has registers enough, or is not such a one."""
+    """The kernel with most of its tiles in shared memory; None if it has registers enough, or is not such a one."""
     plan = _plan(kernel, target) if target.async_copy else None
     if plan is None:
         return None
