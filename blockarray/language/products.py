@@ -191,13 +191,9 @@ def _four_bits(x: Tensor, along: int) -> Tensor:
     if x.dtype not in (uint8, int8):
         raise CompilationError(f"numbers of 4 bits lie in uint8, not {x.dtype}")
     byte = convert(convert(x, uint8, bitcast=True), uint32)
-    halves = []
-    for code in (byte & 15, byte >> 4):
-        exponent, mantissa = (code >> 1) & 3, code & 1
-        normal = convert(((exponent + 126) << 23) | (mantissa << 22), float32, bitcast=True)
-        size = where(exponent == 0, convert(mantissa, float32) * 0.5, normal)
-        halves.append(where(code >= 8, -size, size))
-    low, high = halves
+    # The bits at their places in a float32 make numbers, subnormal ones among them, that are 2**126 times too small.
+    bits = ((byte & 0x07) << 22) | ((byte & 0x08) << 28), ((byte & 0x70) << 18) | ((byte & 0x80) << 24)
+    low, high = (convert(x, float32, bitcast=True) * 2.0**126 for x in bits)
     if along:
         return interleave(low, high)
     return permute(interleave(permute(low, (1, 0)), permute(high, (1, 0))), (1, 0))
