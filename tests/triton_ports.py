@@ -169,6 +169,7 @@ def run_tutorial(path: Path, triton: Any, options: argparse.Namespace) -> dict[s
     def measured(label: str, call: Callable[[], Any]) -> None:
         results[f"{label}, ms"] = triton.testing.do_bench(call)
 
+    importlib.import_module("torch").manual_seed(0)
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         run_name = "tutorial" if name == "06" else "__main__"
