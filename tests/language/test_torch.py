@@ -69,3 +69,12 @@ def test_descriptors():
         ba.TensorDescriptor.from_tensor(x, [3, 16])
     with pytest.raises(ValueError, match="begins at a multiple of 16 bytes"):
         ba.TensorDescriptor.from_tensor(x[:, 1:], [8, 16])
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="graphs are a GPU's")
+def test_a_graph_is_measured():
+    x = torch.ones(32, device=DEVICE)
+    out = torch.zeros(32, device=DEVICE)
+    run = lambda: add[(1,)](x, x, out, 32, BLOCK=32)
+    low, high = ba.testing.do_bench_cudagraph(run, rep=1, quantiles=[0.2, 0.8])
+    assert 0 < low <= high and torch.equal(out, 2 * x)
