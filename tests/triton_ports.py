@@ -57,7 +57,8 @@ TESTS = (
     "test_subprocess", "test_matmul", "test_tensor_descriptor", "test_warp_specialization", "test_pipeliner",
     "test_conversions", "test_block_pointer", "test_standard", "test_random", "test_tuple", "test_annotations",
     "test_decorator", "test_compile_errors", "test_compile_only", "test_frontend", "test_libdevice", "test_line_info",
-    "test_mxfp", "test_reproducer", "runtime/test_autotuner", "test_core",
+    "test_mxfp", "test_reproducer", "runtime/test_autotuner", "../regression/test_cast_matmul",
+    "../regression/test_functional_regressions", "test_core",
 )  # fmt: skip
 #: How a child's result is marked in what it prints.
 _MARK = "@@result "
@@ -285,10 +286,10 @@ _PRIVATE = re.compile(
     r"|\b(ttir|ttgir|llir|amdgcn|mlir|TTGIR|_semantic|__traceback__)\b"
 )
 _OWN = re.compile(
-    r"test_(dtype_codegen|call\[1-noinline|pointer_arguments\[cpu|poison_return|override_arch|num_ctas_pre_sm90"
-    r"|tensor_descriptor_reduce\[.*float32-m|err_in_unary_op|triton_reproducer|line_info_ir_source|aggregate"
-    r"|test_(override_(ttir|ttgir|ptx)|hooks)|test_print\[(device_print_scalar|no_arg|print_no_arg)"
-    r"|retrieve_item|jit_(method|getitem)|late_bound_class|return_in_while|constexpr_annotated_global)"
+    r"test_(dtype_codegen|call\[1-noinline|pointer_arguments\[cpu|poison_return|override_(arch|ttir|ttgir|ptx)"
+    r"|num_ctas_pre_sm90|tensor_descriptor_reduce\[.*float32-m|err_in_unary_op|triton_reproducer|line_info_ir_source"
+    r"|aggregate|retrieve_item|jit_(method|getitem)|late_bound_class|return_in_while|constexpr_annotated_global|hooks"
+    r"|print\[(device_print_scalar|no_arg_print|print_no_arg))"
 )
 
 
