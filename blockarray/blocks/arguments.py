@@ -119,6 +119,8 @@ def _read_array(x: Array) -> Pointer:
 
 
 def _read_numpy(x: np.ndarray) -> Pointer:
+    if any(s % x.itemsize for s in x.strides):
+        raise ValueError(f"its strides {x.strides} are no multiples of its elements' {x.itemsize} bytes")
     return x.dtype, HOST, x.__array_interface__["data"][0]
 
 

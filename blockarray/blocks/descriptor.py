@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.dtypes import NUMPY
 from ..runtime.device import CPU, Device, default_device
 from .arguments import HOST, ir_dtype, library, pointer
 
 _MOST = 5
+_NARROW = [NUMPY[name] for name in ("bf16", "f8e4m3", "f8e5m2")]
 
 
 @dataclass
@@ -109,6 +111,19 @@ def device_of(arguments: Iterable[Any]) -> Device:
     return default_device()
 
 
+def integer_type(x: int) -> str:
+    """The type that an argument has which is an integer."""
+    bits = (31, "i32"), (63, "i64")
+    if not -(1 << 63) <= x < 1 << 64:
+        raise OverflowError(f"{x} has more than 64 bits")
+    return next((d for n, d in bits if -(1 << n) <= x < 1 << n), "u64")
+
+
+def is_real(x: Any) -> bool:
+    """Whether an argument is a floating-point number, perhaps of a type that NumPy has not."""
+    return isinstance(x, float | np.floating) or (isinstance(x, np.generic) and x.dtype in _NARROW)
+
+
 def is_constant(x: Any) -> bool:
     """Whether an argument is a constant whatever its parameter says: a constexpr, a type, or a function of kernels."""
     return hasattr(x, "starting_line_number") or type(x).__name__ in ("constexpr", "dtype", "pointer_type")
@@ -152,10 +167,8 @@ def describe(x: Any, ones: bool, multiples: bool, name: str, places: list[str], 
     elif isinstance(x, int | np.integer):
         if x == 1 and ones:
             return f.Constant(1)
-        bits = (31, "i32"), (63, "i64")
-        dtype = next((d for n, d in bits if -(1 << n) <= x < 1 << n), "u64")
-        kind = f.Integer(dtype, bool(multiples and not x & 15), bool(ones and x >= 0))
-    elif isinstance(x, float | np.floating):
+        kind = f.Integer(integer_type(int(x)), bool(multiples and not x & 15), bool(ones and x >= 0))
+    elif is_real(x):
         kind = f.Real()
     elif (of := library(x)) is not None:
         dtype, index, address = of.read(x)

@@ -139,8 +139,10 @@ class JITFunction:
         #: What it says where a kernel calls it and does not use what it returns, if it does.
         self.must_use_result = False
         self.roles: dict[str, int] = {}
+        #: The IR's names of the types that annotations give arguments.
+        self.types = {name: _typed(p.annotation) for name, p in self.signature.parameters.items()}
         for name, p in self.signature.parameters.items():
-            role = GENERAL if name in general or _typed(p.annotation) else ONES if name in ones else SPECIALIZED
+            role = GENERAL if name in general or self.types[name] else ONES if name in ones else SPECIALIZED
             self.roles[name] = CONSTANT if _marks_constant(p.annotation) else role
         #: Constants for which there is always a kernel of its own.
         self._contrary = [name for name in self.arg_names if name in general and self.roles[name] == CONSTANT]
@@ -610,7 +612,7 @@ class JITFunction:
             if isinstance(kind, Constant):
                 constants[name] = kind.value
             else:
-                arguments.append(Argument(name, kind, _typed(self.signature.parameters[name].annotation)))
+                arguments.append(Argument(name, kind, self.types[name]))
         if len(homes) > 1:
             spelled = [f"{name} on {'the CPU' if n == HOST else f'cuda:{n}'}" for n, name in homes.items()]
             raise ValueError(f"{self._place}: its arrays are on several devices: {', '.join(spelled)}")

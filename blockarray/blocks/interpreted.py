@@ -11,13 +11,14 @@ import numpy as np
 
 from .. import cuda
 from ..array import Array
-from ..compiler.dtypes import NUMPY
+from ..compiler.dtypes import NUMPY, cast_array
 from ..runtime.cuda import copies
 from ..runtime.device import CPU
 from ..runtime.memory import as_numpy
 from . import memory
 from .arguments import Reinterpreted, ir_dtype
-from .descriptor import TensorDescriptor
+from .descriptor import TensorDescriptor, integer_type, is_real
+from .keys import CONSTANT
 
 if TYPE_CHECKING:
     from .function import JITFunction
@@ -34,12 +35,32 @@ def run(function: JITFunction, grid: tuple[int, int, int], bound: dict[str, Any]
     from ..language import interpret
 
     returns: _Returns = {}
-    arguments = {name: _lend(bound[name], returns) for name in function.arg_names}
+    arguments: dict[str, Any] = {}
+    for name in function.arg_names:
+        lent = _lend(bound[name], returns)
+        arguments[name] = lent if function.roles[name] == CONSTANT else _numbers(lent, function.types[name])
     try:
         interpret.run(function, grid, arguments)
     finally:  # what was stored before an error is there, as it is on the host
         for _, put_back in returns.values():
             put_back()
+
+
+def _numbers(x: Any, wanted: str | None) -> Any:
+    """Numbers, also those in tuples, with the types that they have in compiled kernels."""
+    if isinstance(x, tuple):
+        items = [_numbers(item, wanted) for item in x]
+        return type(x)(*items) if hasattr(x, "_fields") else tuple(items)
+    if isinstance(x, bool | np.bool_):
+        own = "bool"
+    elif isinstance(x, int | np.integer):
+        own = integer_type(int(x))
+    elif is_real(x):
+        x, own = float(x), "f64" if wanted == "f64" else "f32"
+    else:
+        return x
+    with np.errstate(over="ignore"):
+        return cast_array(np.array(x, NUMPY[own]), NUMPY[wanted or own])[()]
 
 
 def _lend(x: Any, returns: _Returns) -> Any:

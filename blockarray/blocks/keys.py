@@ -12,7 +12,7 @@ import numpy as np
 from ..array import Array
 from . import memory
 from .arguments import HOST, Library, Reinterpreted, library, writable_address
-from .descriptor import TensorDescriptor, is_constant
+from .descriptor import TensorDescriptor, is_constant, is_real
 
 #: What is made of an argument: a constant of the compiled kernel, or a parameter.  A kernel of its own is compiled for
 #: the number 1 (from ONES on), and for multiples of 16.
@@ -159,7 +159,7 @@ def see(x: Any, role: int, key: list[Any], values: list[Any], seen: Seen) -> Non
         key.append(code)
         if code != ONE:
             values.append(int(x))
-    elif isinstance(x, (float, np.floating)):
+    elif is_real(x):
         key.append(REAL)
         values.append(float(x))
     elif isinstance(x, tuple):

@@ -106,13 +106,14 @@ def building(b: Builder) -> Iterator[None]:
 
 # -- scalars ----------------------------------------------------------------------------------------------------------
 def const(value: Any, dtype: str) -> Value:
-    if dtype in dtypes.INTEGER:
-        # As C converts: modulo the width.
-        bits = 8 * dtypes.SIZE[dtype]
-        value = int(value) & ((1 << bits) - 1)
-        if dtype in dtypes.SIGNED and value >> (bits - 1):
-            value -= 1 << bits
-    return builder().const(value, dtype)
+    return builder().const(fitted(value, dtype) if dtype in dtypes.INTEGER else value, dtype)
+
+
+def fitted(value: Any, dtype: str) -> int:
+    """A number as an integer of a type, as C converts: modulo the width."""
+    bits = 8 * dtypes.SIZE[dtype]
+    value = int(value) & ((1 << bits) - 1)
+    return value - (1 << bits) if dtype in dtypes.SIGNED and value >> (bits - 1) else value
 
 
 def constant(value: Value) -> Any:

@@ -96,6 +96,13 @@ class _Machine(interpreter._Program):
         number = self.program[::-1]
         raise OutOfBounds(f"{verb} of {', '.join(pointers) or 'memory'}: {what}, program {number}, at {file}:{line}")
 
+    def owned(self, op: Op) -> None:
+        """ValueError if an op writes to memory that is read-only."""
+        for v in op.operands:
+            if v.type.pointer and v.name and not self.values[v].flags.writeable:
+                file, line = _author()
+                raise ValueError(f"{op.name.partition('_')[0]} to {v.name}: its memory is read-only, at {file}:{line}")
+
     def elsewhere(
         self, op: Op, where: np.ndarray, lanes: np.ndarray, size: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -163,6 +170,8 @@ class _Eager(Builder):
     def put(self, op: Op) -> tuple[Value, ...]:
         machine = self.machine
         arrays = [machine.values[v] for v in op.operands]
+        if op.name in ("store_ptr", "store_view", "atomic"):
+            machine.owned(op)
         found = machine.op(op, arrays)
         # Values of regions are gone.
         machine.values = _Values({p: machine.values[p] for p in machine.kernel.params})

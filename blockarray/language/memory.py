@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import copysign
 from typing import Any
 
 from ..compiler.ir import Value
 from .elementwise import block_shape, static_int, where
-from .emit import bare, builder, const, constant, elementwise, is_natural, whole
+from .emit import bare, builder, const, constant, elementwise, fitted, is_natural, whole
 from .emit import cast as cast_value
 from .errors import CompilationError
 from .types import block_type, dtype, int1, int32, int64, pointer_type, unwrap
@@ -107,9 +108,9 @@ def load(
     if isinstance(filler, Tensor) and not filler.shape and known_number(filler) is not None:
         filler = convert(filler, element)
         filler = constant(filler.value)
-    if is_number(filler):
-        if element.is_int() and isinstance(filler, float):
-            filler = int(filler)
+    if is_number(filler) and (filler or copysign(1, filler) > 0):
+        if element.is_int() and element != int1:
+            filler = fitted(int(filler), element.ir)
         value = b.load_ptr(pointer.base, pointer.value, chosen.value, filler, **hints)
         return _loaded(value, element, pointer.shape)
     value = b.load_ptr(pointer.base, pointer.value, chosen.value, 0, **hints)

@@ -184,5 +184,6 @@ def device_assert(cond: Any, msg: Any = "", mask: Any = None) -> None:
         chosen = truth(mask)
         shape = common_shape(cond.shape, chosen.shape)
         cond, chosen = broadcast_to(cond, shape), broadcast_to(chosen, shape).value
-    where = f" ({b.line[0]}:{b.line[1]})" if b.line else ""
+    # Who compiles the check adds its line.
+    where = f" ({b.line[0]}:{b.line[1]})" if b.eager and b.line else ""
     b.check(cond.value, f"device_assert failed: {message}{where}", chosen)

@@ -682,7 +682,7 @@ def _convert_pointer(x: Tensor, type: dtype) -> Tensor:
         if type == int1:
             return compare("not_equal", x, 0)
         if type not in (int64, uint64):
-            raise CompilationError(f"a pointer becomes an int64 or another pointer, not {type}")
+            raise CompilationError(f"a pointer becomes an int64 or another pointer, not {type}: load what it points to")
         return convert(address(x), type)
     if not x.dtype.is_ptr():
         if not x.dtype.is_int() or x.dtype.itemsize != 8:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import copysign
 from typing import NamedTuple
 
 from ..builder import constant
@@ -462,12 +463,13 @@ def _same(a: Value | None, b: Value | None) -> bool:
 
 
 def _filler(x: Value) -> int | float | bool | None:
-    """The constant that all elements of a tile are."""
+    """The constant that all elements of a tile are; not -0.0, which loads take for 0."""
     while x.op is not None and x.op.name == "broadcast":
         (x,) = x.op.operands
     if x.op is None or x.op.name != "const" or isinstance(x.op.attrs["value"], complex):
         return None
-    return x.op.attrs["value"]
+    value = x.op.attrs["value"]
+    return None if value == 0 and copysign(1, value) < 0 else value
 
 
 def moved(name: str, x: Value, made: Value) -> tuple[int, ...] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 import blockarray as ba
 import blockarray.language as tl
@@ -12,6 +13,7 @@ from blockarray.compiler.parser import parse
 from blockarray.compiler.printer import text
 from blockarray.compiler.verifier import verify
 from blockarray.language.frontend import Argument, Integer, Pointer, build
+from blockarray.runtime.config import config
 
 
 @ba.jit
@@ -65,11 +67,39 @@ def typed(x, small: tl.int8, wide: tl.float64):  # pyright: ignore[reportInvalid
     tl.store(x + 1, wide)
 
 
-def test_annotations_give_arguments_their_types() -> None:
+@pytest.mark.parametrize("interpret", [False, True])
+def test_annotations_give_arguments_their_types(interpret, monkeypatch) -> None:
+    monkeypatch.setattr(config, "interpret", interpret)
     x = np.zeros(2)
     for small in (1, 300):
         typed[1,](x, small, 0.1)
         np.testing.assert_array_equal(x, [np.array(small).astype(np.int8), 0.1])
+
+
+@ba.jit
+def numbers(o, x):
+    tl.store(o, x)
+    tl.store(o + 1, x * 3)
+    tl.store(o + 2, x.dtype == tl.float32)
+
+
+@pytest.mark.parametrize("interpret", [False, True])
+def test_floats_are_of_32_bits(interpret, monkeypatch) -> None:
+    monkeypatch.setattr(config, "interpret", interpret)
+    o = np.zeros(3)
+    for x in (0.1, 1e300, np.float16(0.1), np.float64(0.1), bfloat16(0.1)):
+        numbers[1,](o, x)
+        with np.errstate(over="ignore"):
+            value = np.float32(x)
+        np.testing.assert_array_equal(o, [value, value * np.float32(3), 1])
+    for x in (1 << 64, -(1 << 63) - 1):
+        with pytest.raises(OverflowError, match=r"argument x: .* has more than 64 bits"):
+            numbers[1,](o, x)
+    o.flags.writeable = False
+    with pytest.raises(ValueError, match="o: its memory is read-only"):
+        numbers[1,](o, 1.0)
+    with pytest.raises(ValueError, match=r"argument o: its strides \(5,\) are no multiples of its elements' 4 bytes"):
+        numbers[1,](np.zeros(4, dtype=[("a", "u1"), ("b", "f4")])["b"], 1.0)
 
 
 @ba.jit
