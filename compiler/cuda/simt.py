@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 
 from .. import dtypes, ir, ops
 from ..llvm import math
-from ..llvm.convert import Register, constant, register_type
+from ..llvm.convert import constant, register_type
 from ..llvm.text import V, vector
 from . import memory
 from .codegen import Code as Generated
-from .elements import Code, Elements, Where, scaled, slice_of
-from .layout import Facts, is_const
+from .elements import Code, Elements, scaled, slice_of
+from .layout import Facts
 from .memory import SHARED, i32, i64, join, parts
 from .panels import Loader, Plane, Side
+from .results import Results
 from .target import Target
 
 #: Elements of k in a step, for elements of up to 4 bytes.
@@ -688,101 +689,10 @@ class Simt:
     # -- the result ---------------------------------------------------------------------------------------------------
     def _finish(self, sums: Sums, origin: Sequence[V], extents: Sequence[V]) -> None:
         """Take the tile through the ops after the product, to memory."""
-        t, e = self.t, self.e
-        stores = [op for op in self.kernel.body.ops if op.name == "store_view"]
-        others = [op.name for op in self.kernel.body.ops if not op.results and op.name != "store_view"]
-        if others:
-            raise NotImplementedError(f"kernel @{self.kernel.name}: no {others[0]} in a product")
-        needed = slice_of([x for op in stores for x in op.operands], self.kernel.body, self.root.result)
-        needed = [op for op in needed if op.result.type.extents]
-        e.excess = True
-        with e.scope():
-            rows, columns = (
-                [
-                    t.bin("add", t.bin("add", first, t.cast("zext", own, "i64")), i64(self._offset(i, axis)))
-                    for i in range(count)
-                ]
-                for axis, (first, own, count) in enumerate(
-                    ((origin[0], self.down, len(sums)), (origin[1], self.across, len(sums[0])))
-                )
-            )
-            results: list[list[Register]] = []
-            for row in sums:
-                results.append([])
-                for cells in row:
-                    registers = [t.get(c, self._sum_type(i)) for i, c in enumerate(cells)]
-                    results[-1].append(join([self._narrowed(x) for x in registers]))
-            inside = [
-                t.cmp("sle", t.bin("add", first, i64(size)), extent)
-                for first, size, extent in zip(origin, (self.rows, self.columns), extents, strict=True)
-            ]
-            whole = self._whole(needed, t.bin("and", *inside))
-            if whole is None:
-                self._store_whole(stores, needed, rows, columns, results)
-                e.excess = False
-                return
-            with t.if_else(whole) as turn:
-                with e.scope():
-                    self._store_whole(stores, needed, rows, columns, results)
-                next(turn)
-                for i, row in enumerate(rows):
-                    with t.if_(t.cmp("slt", row, extents[0])), e.scope():
-                        for j, column in enumerate(columns):
-                            with t.if_(t.cmp("slt", column, extents[1])), e.scope():
-                                where = {self.m: row, self.n: column}
-                                e.define(self.root.result, results[i][j], where)
-                                e.run(needed, where)
-                                for op in stores:
-                                    self._store(op, [where], where)
-        e.excess = False
-
-    def _whole(self, needed: list[ir.Op], inside: V) -> V | None:
-        """Whether a tile can be stored as a whole (None: any can), given whether it is inside."""
-        return inside
+        Results(self, origin, extents).store(sums)
 
     def _narrowed(self, x: V) -> V:
         ty = register_type(self.wide)
         if ty == "i1":
             return self.t.cmp("ne", x, i32(0))
         return self.t.cast("trunc", x, ty) if ty in ("i8", "i16") else x
-
-    def _store_whole(
-        self, stores: list[ir.Op], needed: list[ir.Op], rows: list[V], columns: list[V], results: list[list[Register]]
-    ) -> None:
-        """Store a tile that is all inside, in accesses as wide as may be."""
-        for i, row in enumerate(rows):
-            for j, column in enumerate(columns):
-                where = {self.m: row, self.n: column}
-                self.e.define(self.root.result, results[i][j], where)
-        for axis, (outer, lined) in enumerate(((columns, rows), (rows, columns))):
-            mine = [op for op in stores if self._tall(op) == (axis == 0)]
-            if not mine:
-                continue
-            dim = (self.m, self.n)[axis]
-            for first in range(0, len(lined), self.run[axis]):
-                group = lined[first : first + self.run[axis]]
-                for other in outer:
-                    places = [{self.m: x, self.n: other} if axis == 0 else {self.m: other, self.n: x} for x in group]
-                    for where in places:
-                        self.e.run(needed, where)
-                    for op in mine:
-                        near = self.facts.width(op, dim)
-                        width = min(max(1, near), len(group))
-                        for k in range(0, len(group), width):
-                            # Neighbours have one address, and differences that are known.
-                            anchor = {**places[0], dim: lined[0]} if near else places[k]
-                            beyond = self._offset(first + k, axis) if near else 0
-                            self._store(op, places[k : k + width], anchor, beyond)
-
-    def _tall(self, op: ir.Op) -> bool:
-        """Whether a store's neighbours are rows of one column."""
-        extents, strides = op.operands[0].type.extents, op.operands[3:]
-        return any(e == self.m and is_const(s, 1) for e, s in zip(extents, strides, strict=True))
-
-    def _store(self, op: ir.Op, places: Sequence[Where], anchor: Where, beyond: int = 0) -> None:
-        """Store neighbours, the first of which is `beyond` elements after `anchor`."""
-        value, pointer = op.operands[:2]
-        values = [self.e(value, where if value.type.extents else None) for where in places]
-        dtype = pointer.type.dtype
-        address = memory.at(self.t, self.e.address(op, anchor), beyond * dtypes.SIZE[dtype])
-        self.e.store(values, address, dtype)
