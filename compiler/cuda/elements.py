@@ -135,14 +135,19 @@ class Elements:
         self._scopes.pop()
 
     def _key(self, value: Value, where: Where) -> object:
-        return (value, *(where[str(e)].ref for e in value.type.extents))
+        return (value, *[where[str(e)].ref for e in value.type.extents])
 
     def define(self, value: Value, register: Register, where: Where | None = None) -> None:
         self._scopes[-1][self._key(value, where or {})] = register
 
     def find(self, value: Value, where: Where) -> Register | None:
-        key = self._key(value, where)
-        return next((s[key] for s in reversed(self._scopes) if key in s), None)
+        return self._known(self._key(value, where))
+
+    def _known(self, key: object) -> Register | None:
+        for scope in reversed(self._scopes):
+            if key in scope:
+                return scope[key]
+        return None
 
     def __call__(self, value: Value, where: Where | None = None) -> Register:
         """A value that was defined or computed before."""
@@ -187,8 +192,9 @@ class Elements:
     def run(self, ops_: Iterable[Op], where: Where) -> None:
         """Compute ops at a position, those not known yet."""
         for op in ops_:
-            if self.find(op.result, where) is None:
-                self.define(op.result, self._compute(op, where), where)
+            key = self._key(op.result, where)
+            if self._known(key) is None:
+                self._scopes[-1][key] = self._compute(op, where)
 
     def _compute(self, op: Op, where: Where) -> Register:
         t, result = self.t, op.result
