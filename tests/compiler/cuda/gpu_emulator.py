@@ -13,9 +13,9 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import erf, erfc, lgamma
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -29,6 +29,8 @@ from tests.compiler.cuda.gpu_memory import Memory, Races
 _INT = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "i128": np.object_}
 _FLOAT = {"half": np.float16, "bfloat": ml_dtypes.bfloat16, "float": np.float32, "double": np.float64}
 _VECTOR = re.compile(r"<(\d+) x (.+)>")
+_NAME = re.compile(r"%[\w.]+")
+_BRACKET = re.compile(r"[(<{\[]|^$")
 _CALL = re.compile(r"call (.+?) @([\w.]+)\((.*)\)")
 _ASM = re.compile(r'call (.+?) asm (?:sideeffect )?"(.*?)", "(.*?)"\((.*)\)')
 #: A copy that may ignore its source.
@@ -57,6 +59,8 @@ def _unsigned(x: np.ndarray) -> np.ndarray:
 @lru_cache(1 << 16)
 def _split(text: str) -> list[str]:
     """Operands separated by commas outside brackets."""
+    if not _BRACKET.search(text):
+        return text.split(", ")
     parts, depth, start = [], 0, 0
     for k, c in enumerate(text):
         depth += c in "(<{["
@@ -68,9 +72,66 @@ def _split(text: str) -> list[str]:
     return [*parts, last] if last else parts
 
 
+@lru_cache(1 << 16)
+def _operand(text: str) -> tuple[str, str]:
+    """A type, and the value after it."""
+    ty, ref = re.sub(r" align \d+", "", text).strip().rsplit(" ", 1)
+    return ty, ref
+
+
+@lru_cache(1 << 14)
+def _asm(text: str) -> tuple[str, str, list[str]] | None:
+    """The types of an assembly's results, its instructions and its operands."""
+    found = _ASM.match(text)
+    return (found[1], found[2], _split(found[4])) if found else None
+
+
+@lru_cache(1 << 14)
+def _called(text: str) -> tuple[str, str, list[str]]:
+    """The type that a function gives, its name and its operands."""
+    found = _CALL.match(text)
+    assert found is not None, text
+    return found[1], found[2], _split(found[3])
+
+
+class Line(NamedTuple):
+    """An instruction, or what a result is made by; `rest` follows the opcode."""
+
+    opcode: str
+    text: str
+    rest: str
+    name: str = ""
+    #: Whether other blocks read it, for which threads that are not here now keep what they have.
+    kept: bool = False
+
+
+def _line(text: str, readers: Counter[str], here: Counter[str]) -> Line:
+    name, text = text.split(" = ", 1) if text.startswith("%") else ("", text)
+    opcode, _, rest = text.partition(" ")
+    if opcode == "call" and "try_wait" in text:
+        return Line("try_wait", text, rest)
+    return Line(opcode, text, rest.removeprefix("contract "), name, bool(name) and readers[name] != here[name])
+
+
+class Body:
+    """A block; most of them are not run, and so not taken apart."""
+
+    def __init__(self, label: str, texts: list[str], readers: Counter[str]) -> None:
+        self.label, self.texts, self.readers = label, texts, readers
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        here = Counter(_NAME.findall("\n".join(text for text in self.texts if " = phi " not in text)))
+        return [_line(text, self.readers, here) for text in self.texts]
+
+    @cached_property
+    def phis(self) -> list[Line]:
+        return [line for line in self.lines if line.opcode == "phi"]
+
+
 @lru_cache(64)
-def _functions(module: str) -> dict[str, tuple[list[str], list[tuple[str, list[str]]]]]:
-    """The parameters and the blocks, with their labels, of each function."""
+def _functions(module: str) -> dict[str, tuple[list[str], list[Body]]]:
+    """The parameters and the blocks of each function."""
     found = {}
     for definition in re.findall(r"^define .*?^}$", module, re.MULTILINE | re.DOTALL):
         head, *lines = definition.removesuffix("}").split("\n")
@@ -86,7 +147,8 @@ def _functions(module: str) -> dict[str, tuple[list[str], list[tuple[str, list[s
                     blocks.append((label, []))
                 blocks[-1][1].append(line)
         name, params = re.search(r"@(\w+)\((.*)\)", head).groups()  # type: ignore[union-attr]
-        found[name] = re.findall(r"%\w+", params), blocks
+        readers = Counter(_NAME.findall(definition))
+        found[name] = _NAME.findall(params), [Body(label, texts, readers) for label, texts in blocks]
     return found
 
 
@@ -121,6 +183,7 @@ class Emulator:
         self.given: Counter[tuple[int, int]] = Counter()
         #: Registers that only the assembler knows.
         self.own: list[np.ndarray] = []
+        self.constants: dict[tuple[str, str], np.ndarray] = {}
         self.blocked = np.zeros(self.count, np.bool_)
         #: Copies to shared memory that threads have not waited for, each thread's with its group's number.
         self.copies: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
@@ -133,7 +196,7 @@ class Emulator:
     # -- running ------------------------------------------------------------------------------------------------------
     def _enter(self, name: str, args: list[np.ndarray]) -> None:
         names, self.blocks = self.functions[name]
-        self.numbers = {label: k for k, (label, _) in enumerate(self.blocks)}
+        self.numbers = {body.label: k for k, body in enumerate(self.blocks)}
         self.values: dict[str, Any] = dict(zip(names, args, strict=True))
         self.cells: dict[str, np.ndarray] = {}
         self.result: np.ndarray | None = None
@@ -170,44 +233,46 @@ class Emulator:
         return result
 
     def _block(self, here: int, mask: np.ndarray, at: np.ndarray, came: np.ndarray) -> None:
-        phis = [line.split(" = ", 1) for line in self.blocks[here][1] if " = phi " in line]
+        body = self.blocks[here]
         # They read what others of them were.
-        self.phis = {name: self._compute(rhs, name, mask, came) for name, rhs in phis} if len(phis) > 1 else {}
-        for line in self.blocks[here][1]:
-            if line.startswith("ret"):
+        self.phis = {x.name: self._compute(x, mask, came) for x in body.phis} if len(body.phis) > 1 else {}
+        whole = mask.all()
+        for line in body.lines:
+            text = line.text
+            if line.opcode == "ret":
                 at[mask] = -1
-                if line != "ret void":
-                    new, _ = self.typed(line[4:])
+                if text != "ret void":
+                    new = self.typed(text[4:])
                     self.result = new if self.result is None else np.where(mask, new, self.result).astype(new.dtype)
-            elif line.startswith("br label"):
+            elif line.opcode == "br":
                 came[mask] = here
-                at[mask] = self.numbers[line.split("%")[1]]
-            elif line.startswith("br i1"):
-                cond, yes, no = re.fullmatch(r"br i1 (\S+), label %(\w+), label %(\w+)", line).groups()  # type: ignore
-                taken = np.broadcast_to(self.value(cond, "i1"), self.count)
-                came[mask] = here
+                if text.startswith("br label"):
+                    at[mask] = self.numbers[text.split("%")[1]]
+                    continue
+                cond, yes, no = re.fullmatch(r"br i1 (\S+), label %(\w+), label %(\w+)", text).groups()  # type: ignore
+                taken = self.value(cond, "i1")
                 at[mask] = np.where(taken, self.numbers[yes], self.numbers[no])[mask]
-            elif "try_wait" in line:
-                asm = _ASM.match(line)
+            elif line.opcode == "try_wait":
+                asm = _asm(text)
                 assert asm is not None
-                done = gpu_copies.wait(self, [self.typed(x)[0] for x in _split(asm[4])], mask)
+                done = gpu_copies.wait(self, [self.typed(x) for x in asm[2]], mask)
                 self.blocked |= mask & ~done
                 mask = mask & done
+                whole = False
                 if not mask.any():
                     return
-            elif line.startswith(("store", "call void")):
-                self._effect(line, mask)
+            elif not line.name:
+                self._effect(text, mask)
             else:
-                name, rhs = line.split(" = ", 1)
-                new = self.phis[name] if name in self.phis else self._compute(rhs, name, mask, came)
-                old = self.values.get(name)
+                new = self.phis[line.name] if line.name in self.phis else self._compute(line, mask, came)
                 if new is None:
                     continue
-                if old is None or mask.all() or isinstance(new, list):
-                    self.values[name] = new
+                old = self.values.get(line.name) if line.kept and not whole else None
+                if old is None or isinstance(new, list):
+                    self.values[line.name] = new
                 else:
                     shape = mask if new.ndim == 1 else mask[:, None]
-                    self.values[name] = np.where(shape, new, old).astype(new.dtype)
+                    self.values[line.name] = np.where(shape, new, old).astype(new.dtype, copy=False)
 
     def other(self, who: int, rank: int) -> int:
         """Another block of a thread's cluster, whose memory there must be."""
@@ -219,9 +284,16 @@ class Emulator:
 
     # -- values -------------------------------------------------------------------------------------------------------
     def value(self, ref: str, ty: str) -> np.ndarray:
-        vector = _VECTOR.fullmatch(ty)
         if ref.startswith("%"):
             return self.values[ref]
+        found = self.constants.get((ref, ty))
+        if found is None:
+            found = self.constants[ref, ty] = self._constant(ref, ty)
+            found.flags.writeable = False
+        return found
+
+    def _constant(self, ref: str, ty: str) -> np.ndarray:
+        vector = _VECTOR.fullmatch(ty)
         if vector:
             return np.zeros((self.count, int(vector[1])), _type(vector[2]))
         if ref.startswith("@"):
@@ -237,19 +309,17 @@ class Emulator:
             number -= 1 << bits
         return np.full(self.count, number, _type(ty))
 
-    def typed(self, text: str) -> tuple[np.ndarray, str]:
+    def typed(self, text: str) -> np.ndarray:
         """A value after its type."""
-        text = re.sub(r" align \d+", "", text).strip()
-        ty, ref = text.rsplit(" ", 1)
-        return self.value(ref, ty), ty
+        ty, ref = _operand(text)
+        return self.value(ref, ty)
 
-    def _compute(self, rhs: str, name: str, mask: np.ndarray, came: np.ndarray) -> Any:
-        opcode, rest = rhs.split(" ", 1)
-        rest = rest.removeprefix("contract ")
+    def _compute(self, line: Line, mask: np.ndarray, came: np.ndarray) -> Any:
+        opcode, rest = line.opcode, line.rest
         if opcode == "call":
-            return self._call(rhs, mask)
+            return self._call(line.text, mask)
         if opcode == "atomicrmw":
-            address, value = (self.typed(p.removeprefix("add ").removesuffix(" monotonic"))[0] for p in _split(rest))
+            address, value = (self.typed(p.removeprefix("add ").removesuffix(" monotonic")) for p in _split(rest))
             old = np.zeros(self.count, value.dtype)
             memory = self.memory.bytes.view(value.dtype)
             self._places(address, "(1)", value.itemsize, mask)
@@ -261,7 +331,7 @@ class Emulator:
             return old
         if opcode == "alloca":
             # Other programs may have begun before.
-            self.cells.setdefault(name, np.zeros(self.count, _type(rest.split(",")[0])))
+            self.cells.setdefault(line.name, np.zeros(self.count, _type(rest.split(",")[0])))
             return None
         if opcode == "phi":
             ty = rest.split(" [")[0]
@@ -272,39 +342,37 @@ class Emulator:
             return result.astype(_type(ty))
         if opcode in _CASTS:
             source, target = rest.rsplit(" to ", 1)
-            x, _ = self.typed(source)
-            return self._cast(opcode, x, target)
+            return self._cast(opcode, self.typed(source), target)
         parts = _split(rest)
         if opcode == "getelementptr":
-            return self.typed(parts[1])[0] + self.typed(parts[2])[0]
+            return self.typed(parts[1]) + self.typed(parts[2])
         if opcode == "load":
             ptr = parts[1].split(" ")[-1]
             if ptr in self.cells:
                 return self.cells[ptr].copy()
-            address, space = self.typed(parts[1])
             vector = _VECTOR.fullmatch(parts[0])
             elem, n = (vector[2], int(vector[1])) if vector else (parts[0], 1)
-            words = self._load(address, space, elem, n, mask)
+            words = self._load(self.typed(parts[1]), parts[1], elem, n, mask)
             return words if vector else words[:, 0]
         if opcode == "select":
-            c, a, b = (self.typed(p)[0] for p in parts)
-            return np.where(c, a, b).astype(a.dtype)
+            c, a, b = map(self.typed, parts)
+            return np.where(c, a, b).astype(a.dtype, copy=False)
         if opcode == "extractelement":
-            return self.typed(parts[0])[0][:, int(parts[1].split()[-1])]
+            return self.typed(parts[0])[:, int(parts[1].split()[-1])]
         if opcode == "insertelement":
-            x = self.typed(parts[0])[0].copy()
-            x[:, int(parts[2].split()[-1])] = self.typed(parts[1])[0]
+            x = self.typed(parts[0]).copy()
+            x[:, int(parts[2].split()[-1])] = self.typed(parts[1])
             return x
         if opcode == "extractvalue":
             return self.values[parts[0].split(" ")[-1]][int(parts[1])]
         if opcode in ("icmp", "fcmp"):
             predicate, first = parts[0].split(" ", 1)
-            a, ty = self.typed(first)
-            return self._compare(predicate, a, self.value(parts[1], ty))
+            ty, ref = _operand(first)
+            return self._compare(predicate, self.value(ref, ty), self.value(parts[1], ty))
         if opcode == "fneg":
-            return -self.typed(rest)[0]
-        a, ty = self.typed(parts[0])
-        return self._binary(opcode, a, self.value(parts[1], ty))
+            return -self.typed(rest)
+        ty, ref = _operand(parts[0])
+        return self._binary(opcode, self.value(ref, ty), self.value(parts[1], ty))
 
     def _cast(self, opcode: str, x: np.ndarray, target: str) -> np.ndarray:
         vector = _VECTOR.fullmatch(target)
@@ -430,47 +498,44 @@ class Emulator:
         if line.startswith("store"):
             value, ptr, *_ = _split(line[6:])
             cell = ptr.split(" ")[-1]
-            x, _ = self.typed(value)
+            x = self.typed(value)
             if cell in self.cells:
-                self.cells[cell] = np.where(mask, x, self.cells[cell]).astype(x.dtype)
+                self.cells[cell] = np.where(mask, x, self.cells[cell]).astype(x.dtype, copy=False)
                 return
-            address, space = self.typed(ptr)
-            self._store(x, address, space, mask)
-        elif asm := _ASM.match(line):
-            if found := _IGNORING.match(asm[2]):
+            self._store(x, self.typed(ptr), ptr, mask)
+        elif asm := _asm(line):
+            _, text, operands = asm
+            if found := _IGNORING.match(text):
                 further, beyond, width = map(int, found.groups())
-                to, source, ignored = (self.typed(x)[0] for x in _split(asm[4]))
+                to, source, ignored = map(self.typed, operands)
                 copied = gpu_warps.copied(self, source + beyond, width // 4, np.where(ignored, 0, width), mask)
                 self.copies.append((copied, to + further, mask, self.groups.copy()))
                 return
-            if found := _FILLING.match(asm[2]):
+            if found := _FILLING.match(text):
                 further, beyond, width = map(int, found.groups())
-                to, source, there, *words = (self.typed(x)[0] for x in _split(asm[4]))
+                to, source, there, *words = map(self.typed, operands)
                 self._store(np.stack(words, 1), to + further, "ptr addrspace(3)", mask & ~there)
                 copied = gpu_warps.copied(self, source + beyond, width // 4, np.full(self.count, width), mask & there)
                 self.copies.append((copied, to + further, mask & there, self.groups.copy()))
                 return
-            if gpu_copies.effect(self, asm[2], [self.typed(x)[0] for x in _split(asm[4])], mask):
+            if gpu_copies.effect(self, text, [self.typed(x) for x in operands], mask) or text.startswith("fence."):
                 return
-            if asm[2].startswith("fence."):
+            if "release" in text and " red." not in text:
+                ptr, word = operands
+                self._store(self.typed(word), self.typed(ptr), ptr, mask)
                 return
-            if "release" in asm[2] and " red." not in asm[2]:
-                ptr, word = _split(asm[4])
-                self._store(self.typed(word)[0], *self.typed(ptr), mask)
-                return
-            *words, ptr, predicate = _split(asm[4])
-            values = [self.typed(w)[0] for w in words]
-            address, space = self.typed(ptr)
-            if "b8" in asm[2]:
+            *words, ptr, predicate = operands
+            values = [self.typed(w) for w in words]
+            if "b8" in text:
                 values = [v.astype(np.int8) for v in values]
-            active = mask & self.typed(predicate)[0]
-            if " red." in asm[2]:
-                gpu_atomics.join(self, asm[2], address, space, values, active)
+            active = mask & self.typed(predicate)
+            if " red." in text:
+                gpu_atomics.join(self, text, self.typed(ptr), ptr, values, active)
                 return
-            self._store(np.stack(values, 1), address + _beyond(asm[2]), space, active)
+            self._store(np.stack(values, 1), self.typed(ptr) + _beyond(text), ptr, active)
         else:
             if found := re.search(r"cp\.async\.c[ag]\.shared\.global\.(\d+)", line):
-                to, source, *count = (self.typed(x)[0] for x in _split(line[line.index("(") + 1 : -1]))
+                to, source, *count = map(self.typed, _split(line[line.index("(") + 1 : -1]))
                 nbytes = count[0] if count else np.full(self.count, int(found[1]))
                 copied = gpu_warps.copied(self, source, int(found[1]) // 4, nbytes, mask)
                 self.copies.append((copied, to, mask, self.groups.copy()))
@@ -505,50 +570,49 @@ class Emulator:
             self.epoch[here] += 1
 
     # -- calls --------------------------------------------------------------------------------------------------------
-    def _call(self, rhs: str, mask: np.ndarray) -> Any:
-        if "cvt.sat.s32.s64" in rhs and (asm := _ASM.match(rhs)):
+    def _assembly(self, types: str, text: str, operands: list[str], mask: np.ndarray) -> Any:
+        """What an assembly with results gives."""
+        if not text:
+            return self.typed(operands[0])
+        if " atom." in text:
+            ptr, *words, predicate = operands
+            active = mask & self.typed(predicate)
+            return gpu_atomics.join(self, text, self.typed(ptr), ptr, [self.typed(w) for w in words], active)
+        args = [self.typed(x) for x in operands]
+        if "cvt.sat.s32.s64" in text or "sub.sat.s32" in text:
             ends = np.iinfo(np.int32)
-            return np.clip(self.typed(asm[4])[0], ends.min, ends.max).astype(np.int32)
-        if "sub.sat.s32" in rhs and (asm := _ASM.match(rhs)):
-            a, b = (self.typed(x)[0].astype(np.int64) for x in _split(asm[4]))
-            ends = np.iinfo(np.int32)
-            return np.clip(a - b, ends.min, ends.max).astype(np.int32)
-        if "wgmma" in rhs and (asm := _ASM.match(rhs)):
-            return gpu_warps.wgmma(self, asm[2], [self.typed(a)[0] for a in _split(asm[4])], mask)
-        if "bar.red.or" in rhs and (asm := _ASM.match(rhs)):
-            return gpu_warps.any_of_group(self, self.typed(_split(asm[4])[0])[0], mask)
-        if ".f64.f64" in rhs and (asm := _ASM.match(rhs)):
-            return gpu_warps.multiply_doubles(asm[2], [self.typed(a)[0] for a in _split(asm[4])])
-        if "e4m3x2" in rhs and (asm := _ASM.match(rhs)):
-            return gpu_warps.converted(asm[2], [self.typed(a)[0] for a in _split(asm[4])])
-        if "mma.sync" in rhs and (asm := _ASM.match(rhs)):
-            return gpu_warps.multiply_fragments(asm[2], [self.typed(a)[0] for a in _split(asm[4])])
-        if asm := _ASM.match(rhs):
-            if not asm[2]:
-                return self.typed(asm[4])[0]
-            if " atom." in asm[2]:
-                ptr, *words, predicate = _split(asm[4])
-                active = mask & self.typed(predicate)[0]
-                return gpu_atomics.join(self, asm[2], *self.typed(ptr), [self.typed(w)[0] for w in words], active)
-            if "ldmatrix" in asm[2]:
-                return gpu_warps.load_fragments(self, self.typed(asm[4])[0], mask, False)
-            ptr, predicate = _split(asm[4])
-            address, space = self.typed(ptr)
-            kinds = asm[1].strip("{}").split(", ")
-            active = mask & self.typed(predicate)[0]
-            elem = "i8" if ".b8" in asm[2] else kinds[0]
-            words = self._load(address + _beyond(asm[2]), space, elem, len(kinds), active)
-            if "acquire" in asm[2]:
-                return np.where(active, words[:, 0], 2).astype(np.int32)
-            begins = re.match(r"mov\.b\d+ \$0, (\w+);", asm[2])
-            if begins and (fill := int(begins[1], 16)):
-                words[~active] = np.array(fill, np.uint64).astype(_unsigned(words).dtype).view(words.dtype)
-            words = words if elem != "i8" else _unsigned(words).astype(_type(kinds[0]))
-            return [words[:, k] for k in range(len(kinds))] if len(kinds) > 1 else words[:, 0]
-        found = _CALL.match(rhs)
-        assert found is not None, rhs
-        ty, name, operands = found.groups()
-        args = [self.typed(a)[0] for a in _split(operands)]
+            wide = [a.astype(np.int64) for a in args]
+            return np.clip(wide[0] - wide[1] if "sub" in text else wide[0], ends.min, ends.max).astype(np.int32)
+        if "wgmma" in text:
+            return gpu_warps.wgmma(self, text, args, mask)
+        if "bar.red.or" in text:
+            return gpu_warps.any_of_group(self, args[0], mask)
+        if ".f64.f64" in text:
+            return gpu_warps.multiply_doubles(text, args)
+        if "e4m3x2" in text:
+            return gpu_warps.converted(text, args)
+        if "mma.sync" in text:
+            return gpu_warps.multiply_fragments(text, args)
+        if "ldmatrix" in text:
+            return gpu_warps.load_fragments(self, args[0], mask, False)
+        address, predicate = args
+        kinds = types.strip("{}").split(", ")
+        active = mask & predicate
+        elem = "i8" if ".b8" in text else kinds[0]
+        words = self._load(address + _beyond(text), operands[0], elem, len(kinds), active)
+        if "acquire" in text:
+            return np.where(active, words[:, 0], 2).astype(np.int32)
+        begins = re.match(r"mov\.b\d+ \$0, (\w+);", text)
+        if begins and (fill := int(begins[1], 16)):
+            words[~active] = np.array(fill, np.uint64).astype(_unsigned(words).dtype).view(words.dtype)
+        words = words if elem != "i8" else _unsigned(words).astype(_type(kinds[0]))
+        return [words[:, k] for k in range(len(kinds))] if len(kinds) > 1 else words[:, 0]
+
+    def _call(self, text: str, mask: np.ndarray) -> Any:
+        if asm := _asm(text):
+            return self._assembly(*asm, mask)
+        ty, name, operands = _called(text)
+        args = [self.typed(a) for a in operands]
         if "ldmatrix" in name:
             return gpu_warps.load_fragments(self, args[0], mask, ".trans" in name)
         if "mapa" in name:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -97,34 +98,74 @@ def wgmma(e: Emulator, text: str, args: list[np.ndarray], mask: np.ndarray) -> l
     assert mask.reshape(-1, 128).any(1).sum() == len(groups), "a product by a part of its threads"
     thread = np.arange(128)
     row, column = thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
-    addition = r"add\.s64 (\w+), \$(\d+), (\d+);"
-    product = r"\.m64n(\d+)k\d+\.\w+\.(\w+)\.(\w+) \{([$f]\d+).*?\}, (\w+|\{.*?\}), (\w+), ([pq])(?:, 1, 1)?(.*?);"
     added: dict[str, tuple[np.ndarray, int]] = {}
-    for m in re.finditer(f"{addition}|{product}", text):
-        if m[1]:
-            added[m[1]] = args[int(m[2]) - first], int(m[3])
+    for step in _steps(text):
+        if isinstance(step, Added):
+            added[step.name] = args[step.operand - first], step.nbytes
             continue
-        columns, kinds, start, trans = int(m[4]), (m[5], m[6]), int(m[7][1:]), m[11].split(", ")
-        totals = sums if m[7][0] == "$" else e.own
+        totals = e.own if step.own else sums
         for group in groups.tolist():
             own = slice(group * 128, group * 128 + 128)
             program = own.start // e.block
-            place = {name: int(where[own.start]) + step for name, (where, step) in added.items()}
-            words = re.findall(r"\$(\d+)", m[8])
-            if words:
-                held_a = [_numbers(args[int(word) - first][own], kinds[0]).reshape(128, -1) for word in words]
+            place = {name: int(where[own.start]) + nbytes for name, (where, nbytes) in added.items()}
+            if step.words:
+                held_a = [_numbers(args[word - first][own], step.kinds[0]).reshape(128, -1) for word in step.words]
                 each = held_a[0].shape[1]
                 a = np.zeros((64, 8 * each), held_a[0].dtype)
                 for i, some in enumerate(held_a):
                     for k in range(each):
                         a[row + i % 2 * 8, thread % 4 * each + i // 2 * 4 * each + k] = some[:, k]
             else:
-                a = _panel(e, program, place[m[8]], 64, "1" in trans[-2:-1], kinds[0])
-            found = a @ _panel(e, program, place[m[9]], columns, trans[-1] == "1", kinds[1]).T
-            for k, total in enumerate(totals[start : start + columns // 2]):
+                a = _panel(e, program, place[step.a], 64, step.across[0], step.kinds[0])
+            found = a @ _panel(e, program, place[step.b], step.columns, step.across[1], step.kinds[1]).T
+            for k, total in enumerate(totals[step.start : step.start + step.columns // 2]):
                 new = found[row + k // 2 % 2 * 8, column + k // 4 * 8 + k % 2]
-                total[own] = total[own] + new if m[10] == "p" else new
+                total[own] = total[own] + new if step.adds else new
     return _with_own(e, text, sums, mask)
+
+
+class Added(NamedTuple):
+    """A descriptor: an operand and so many bytes."""
+
+    name: str
+    operand: int
+    nbytes: int
+
+
+class Product(NamedTuple):
+    """One product of a sequence: its sums begin at register `start`, of those that only the assembler knows if `own`.
+
+    The first operand is `words` in registers or the panel `a`.
+    """
+
+    columns: int
+    kinds: tuple[str, str]
+    own: bool
+    start: int
+    words: tuple[int, ...]
+    a: str
+    b: str
+    adds: bool
+    across: tuple[bool, bool]
+
+
+_ADDITION = r"add\.s64 (\w+), \$(\d+), (\d+);"
+_PRODUCT = r"\.m64n(\d+)k\d+\.\w+\.(\w+)\.(\w+) \{([$f]\d+).*?\}, (\w+|\{.*?\}), (\w+), ([pq])(?:, 1, 1)?(.*?);"
+
+
+@lru_cache(256)
+def _steps(text: str) -> list[Added | Product]:
+    found: list[Added | Product] = []
+    for m in re.finditer(f"{_ADDITION}|{_PRODUCT}", text):
+        if m[1]:
+            found.append(Added(m[1], int(m[2]), int(m[3])))
+            continue
+        words = tuple(map(int, re.findall(r"\$(\d+)", m[8])))
+        trans = m[11].split(", ")
+        across = "1" in trans[-2:-1], trans[-1] == "1"
+        own, start = m[7][0] != "$", int(m[7][1:])
+        found.append(Product(int(m[4]), (m[5], m[6]), own, start, words, m[8], m[9], m[10] == "p", across))
+    return found
 
 
 def _with_own(e: Emulator, text: str, sums: list[np.ndarray], mask: np.ndarray) -> list[np.ndarray]:
@@ -136,6 +177,16 @@ def _with_own(e: Emulator, text: str, sums: list[np.ndarray], mask: np.ndarray) 
 
 def _panel(e: Emulator, block: int, descriptor: int, lines: int, across: bool, kind: str) -> np.ndarray:
     """`lines` by 32 bytes of a panel, with a swizzle of 128, 64 or 32 bytes."""
+    address = _places(descriptor, lines, across)
+    who, places = np.full(1, block * e.block), (address.reshape(1, -1) + block * e.shared.shape[1])
+    e._note("load", "(3)", who, np.concatenate([places, places + 1], 1))
+    raw = e.shared[block]
+    return _numbers(np.stack([raw[address], raw[address + 1]], -1).reshape(lines, 32), kind)
+
+
+@lru_cache(1024)
+def _places(descriptor: int, lines: int, across: bool) -> np.ndarray:
+    """Where the pairs of bytes of a panel lie."""
     row = {1: 128, 2: 64, 3: 32}[descriptor >> 62 & 3]
     start, leading, stride = ((descriptor >> low & 0x3FFF) << 4 for low in (0, 16, 32))
     line, k = np.arange(lines)[:, None], np.arange(16)[None]
@@ -144,11 +195,7 @@ def _panel(e: Emulator, block: int, descriptor: int, lines: int, across: bool, k
         address = start + line // many * leading + line % many * 2 + k // 8 * stride + k % 8 * row
     else:
         address = start + line // 8 * stride + line % 8 * row + k * 2
-    address ^= (address >> 7 & row // 16 - 1) << 4
-    who, places = np.full(1, block * e.block), (address.reshape(1, -1) + block * e.shared.shape[1])
-    e._note("load", "(3)", who, np.concatenate([places, places + 1], 1))
-    raw = e.shared[block]
-    return _numbers(np.stack([raw[address], raw[address + 1]], -1).reshape(lines, 32), kind)
+    return address ^ (address >> 7 & row // 16 - 1) << 4
 
 
 def any_of_group(e: Emulator, value: np.ndarray, mask: np.ndarray) -> np.ndarray:
