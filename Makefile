@@ -17,6 +17,8 @@ ARGS ?=
 demo: .venv/.demo
 	$(BIN)/python examples/digits.py $(ARGS)
 
+# Tests start many interpreters, which need not compile the same modules again.
+test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.test
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 

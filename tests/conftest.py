@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import sys
@@ -65,6 +66,11 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         if item.config.getoption("--device") != "cpu" and "blockarray[cuda]" in str(error):
             pytest.skip(str(error))
         raise
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are there to stay: collections of garbage need not look at them."""
+    gc.freeze()
 
 
 _FAKES = ("cuda-fake", "cuda-emulated")

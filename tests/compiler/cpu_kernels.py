@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from blockarray.compiler import cpu, dtypes, interpreter
 from blockarray.compiler.ir import Kernel
+from blockarray.compiler.parser import parse
+from blockarray.compiler.printer import text
 from blockarray.compiler.verifier import verify
 from blockarray.runtime import jit
 
 _RUN = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64])
+
+
+@lru_cache(32)
+def _function(key: str) -> jit.Function:
+    """The machine code of a kernel's text: tests run the same kernel on several arguments."""
+    return jit.load(cpu.compile(parse(key), cpu.host_target()))
 
 
 class Compiled:
@@ -21,7 +30,7 @@ class Compiled:
     def __init__(self, kernel: Kernel) -> None:
         verify(kernel)
         self.kernel = kernel
-        self.function = jit.load(cpu.compile(kernel, cpu.host_target()))
+        self.function = _function(text(kernel))
         self._call = _RUN(self.function.address)
 
     def slots(self, args: list[Any]) -> np.ndarray:

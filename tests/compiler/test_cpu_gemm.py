@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -54,12 +55,17 @@ class Product:
         return ptr, offset, [b.const(s) if s in (0, 1) else self.integer(s) for s in inner]
 
 
+@lru_cache(64)
+def image_of(text: str) -> bytes:
+    """The object file of a module: one serves many sizes."""
+    return object.emit(text, host_target())
+
+
 class Compiled:
     """A loaded module."""
 
     def __init__(self, kernel: ir.Kernel) -> None:
-        target = host_target()
-        image = object.emit(gemm.generate(kernel, target), target)
+        image = image_of(gemm.generate(kernel, host_target()))
         names = [SYMBOL, f"{SYMBOL}_scratch", f"{SYMBOL}_workspace"]
         jit = llvm.create_lljit_compiler(llvm.Target.from_default_triple().create_target_machine(jit=True))
         library = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()

@@ -16,8 +16,8 @@ from blockarray.compiler import interpreter, parser, printer, verifier
 from tests.fuzz import kernels, native
 from tests.support import run_python
 
-EXAMPLES = int(os.environ.get("BLOCKARRAY_FUZZ_EXAMPLES", "200"))
-CHUNK = 25
+EXAMPLES = int(os.environ.get("BLOCKARRAY_FUZZ_EXAMPLES", "120"))
+CHUNK = 15
 
 
 def interpreted(case: kernels.Case) -> list[Any]:

@@ -14,8 +14,8 @@ from blockarray.runtime.config import config
 from tests.fuzz import programs
 from tests.support import LAZY, canonical, evaluate, xp
 
-EXAMPLES = int(os.environ.get("BLOCKARRAY_FUZZ_EXAMPLES", "200"))
-CHUNK = 25
+EXAMPLES = int(os.environ.get("BLOCKARRAY_FUZZ_EXAMPLES", "120"))
+CHUNK = 15
 
 
 @pytest.mark.parametrize("start", range(0, EXAMPLES, CHUNK))

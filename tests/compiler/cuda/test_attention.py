@@ -38,9 +38,20 @@ def emulate(kernel: Kernel, args: list[Any]) -> list[str]:
     return emulate_any(kernel, args)
 
 
+#: What kernels made of their arguments: several spellings are one kernel.
+_MADE: dict[tuple[Any, ...], list[Any]] = {}
+
+
 def emulate_any(kernel: Kernel, args: list[Any]) -> list[str]:
     plain = [a[0][a[1] :] if isinstance(a, tuple) else a for a in args]
-    gpu_emulator.run(cuda.generate(passes.run(kernel), TARGET), kernel, plain)
+    code = cuda.generate(passes.run(kernel), TARGET)
+    key = code.text, *(a.tobytes() if isinstance(a, np.ndarray) else a for a in plain)
+    if key not in _MADE:
+        gpu_emulator.run(code, kernel, plain)
+        _MADE[key] = [np.array(a) for a in plain]
+    for a, made in zip(plain, _MADE[key], strict=True):
+        if isinstance(a, np.ndarray):
+            a[...] = made
     return []
 
 
@@ -129,7 +140,14 @@ def test_one_query(name: str, keys: int) -> None:
     check(SPELLINGS[name], *tensors((2,), 1, keys, 32, 32, BF16))
 
 
-@pytest.mark.parametrize("name", [name for name in SPELLINGS if name not in NOT_ON_GPUS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plain", "unscaled", "late_reciprocal", "without_the_maximum", "log_softmax", "columns", "causal",
+        "causal_at_the_end", "causal_added", "window", "position_bias", "soft_cap", "safe_maximum",
+        "one_more_than_the_sum", "residual",
+    ],
+)  # fmt: skip
 def test_programs_that_share_keys(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lower_online, "gpu_parts", lambda *_: 3)
     check(SPELLINGS[name], *tensors((2,), 70, 400, 32, 32, BF16))
