@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -76,3 +77,15 @@ def test_generic_names_stay_free() -> None:
     code = "import sys, blockarray; print({'compiler', 'runtime'} & set(sys.modules))"
     printed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "set()"
+
+
+def test_architecture_names_every_module() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([\w/]+)/` \| (.*) \|$", text, re.MULTILINE))
+    found: dict[str, set[str]] = {}
+    for top in ("blockarray", *LAYERS):
+        for path in (ROOT / top).rglob("*.py"):
+            folder = path.relative_to(ROOT).parent.as_posix()
+            if not folder.startswith(("blockarray/compiler", "blockarray/runtime")) and not path.stem.startswith("__"):
+                found.setdefault(folder, set()).add(path.stem)
+    assert {folder: set(re.findall(r"`(\w+)`", row)) for folder, row in rows.items()} == found
