@@ -28,7 +28,7 @@ test-gpu: .venv/.test .venv/.cuda
 sanitize: .venv/.test .venv/.cuda
 	$(BIN)/python tests/sanitize.py $(ARGS)
 
-lint: .venv/.lint .venv/.test .venv/.demo
+lint: .venv/.lint .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
