@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import importlib.util
 import itertools
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -132,7 +133,7 @@ def install(checkout: Path, device: str, capability: tuple[int, int]) -> ModuleT
     knobs = module(
         "triton.knobs", nvidia=SimpleNamespace(ptxas=SimpleNamespace(version="13.0")), base_knobs=_Word,
         runtime=SimpleNamespace(interpret=False, scope=_Word()), language=_LanguageKnobs(), propagate_env=True,
-        compilation=_Word(), cache=_Word(),
+        compilation=_Word(), cache=_Word(), refresh_knobs=_refresh,
     )  # fmt: skip
     if importlib.util.find_spec("tabulate") is None:
         module("tabulate", tabulate=lambda rows, **_: "\n".join(str(row) for row in rows))
@@ -286,6 +287,12 @@ class _LanguageKnobs:
 
     def reset(self) -> None:
         self.default_fp_fusion = True
+
+
+def _refresh() -> None:
+    from blockarray.blocks.function import OPTIONS
+
+    OPTIONS["debug"] = os.environ.get("TRITON_DEBUG") == "1"
 
 
 class _Same(dict[str, str]):

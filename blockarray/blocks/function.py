@@ -34,7 +34,7 @@ from .quick import Quick, quickly
 #: What is said at a launch beside the function's parameters, and what holds if nothing is said.
 OPTIONS: dict[str, Any] = {
     "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "enable_fp_fusion": True, "debug": False,
-    "launch_pdl": False, "launch_cooperative_grid": False, "sanitize_overflow": False,
+    "launch_pdl": False, "launch_cooperative_grid": False, "sanitize_overflow": True,
 }  # fmt: skip
 
 
@@ -573,9 +573,10 @@ class JITFunction:
 
         if self._contrary:
             raise CompilationError(f"{', '.join(self._contrary)}: marked as constexpr and listed in do_not_specialize")
+        debug = bool(options["debug"] or self.debug)
         kernel = frontend.build(
             self, arguments, constants, num_warps=options["num_warps"], num_stages=options["num_stages"],
-            name=self.__name__, debug=bool(options["debug"] or self.debug),
+            name=self.__name__, debug=debug, sanitize=debug and bool(options["sanitize_overflow"]),
         )  # fmt: skip
         for name, plain in (("num_ctas", 1), ("maxnreg", None), ("enable_fp_fusion", True)):
             if options[name] != plain:

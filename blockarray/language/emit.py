@@ -21,19 +21,20 @@ from .errors import CompilationError
 class Builder(blocks.Builder):
     """A builder of kernels that knows how small integers may be."""
 
-    __slots__ = ("lowest", "ordered", "grid", "debug", "origins", "_standing")
+    __slots__ = ("lowest", "ordered", "grid", "debug", "sanitize", "origins", "_standing")
 
     #: Whether values are there at once: in interpret mode.
     eager = False
 
-    def __init__(self, name: str, debug: bool = False) -> None:
+    def __init__(self, name: str, debug: bool = False, sanitize: bool = False) -> None:
         super().__init__(name)
         #: Lower bounds of integers.
         self.lowest: dict[Value, int] = {}
         #: Pairs of integers of which the first is no less than the second.
         self.ordered: set[tuple[Value, Value]] = set()
         self.grid: tuple[Value, ...] = ()
-        self.debug = debug
+        #: Whether kernels check what they assert, and integers for overflow.
+        self.debug, self.sanitize = debug, sanitize
         self.origins: dict[str, Value] = {}
         self._standing: dict[Any, Value] = {}
 

@@ -129,6 +129,7 @@ def build(
     num_stages: int = 3,
     name: str = "",
     debug: bool = False,
+    sanitize: bool = False,
 ) -> Kernel:
     """The block IR of a function of the block language.
 
@@ -146,6 +147,8 @@ def build(
         The kernel's; by default the function's.
     debug : bool
         Whether device_assert checks.
+    sanitize : bool
+        Whether sums, differences and products of integers check for overflow.
 
     Returns
     -------
@@ -161,7 +164,7 @@ def build(
     function = function_of(fn)
     if function is None:
         raise TypeError(f"a kernel is made of a function, not of {fn!r}")
-    b = Builder(name or function.__name__, debug)
+    b = Builder(name or function.__name__, debug, sanitize)
     b.line = (source_of(function).file, source_of(function).line(source_of(function).tree))
     b.attrs |= {"schedule": "blocks", "num_warps": num_warps, "num_stages": num_stages}
     parameters = _Parameters(b)

@@ -8,7 +8,7 @@ from ..compiler.draws import MULTIPLIERS, ROUNDS, WEYL
 from .elementwise import cos, log, maximum, sin, sqrt, static_int, umulhi, where
 from .errors import CompilationError
 from .types import int32, int64, uint32, uint64
-from .values import Tensor, convert, member, mul, tensor
+from .values import Tensor, add, convert, member, mul, tensor
 
 #: (multipliers, what the key grows by) for words of 32 and of 64 bits.
 _CONSTANTS = {
@@ -24,10 +24,10 @@ def philox_impl(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any, n_rounds: 
     type = c0.dtype
     (first, second), (grow0, grow1) = _CONSTANTS[type.primitive_bitwidth]
     for _ in range(static_int(n_rounds, "n_rounds")):
-        high0, low0 = umulhi(tensor(second, type), c2), mul(c2, second)
-        high1, low1 = umulhi(tensor(first, type), c0), mul(c0, first)
+        high0, low0 = umulhi(tensor(second, type), c2), mul(c2, second, False)
+        high1, low1 = umulhi(tensor(first, type), c0), mul(c0, first, False)
         c0, c1, c2, c3 = high0 ^ c1 ^ k0, low0, high1 ^ c3 ^ k1, low1
-        k0, k1 = k0 + tensor(grow0, type), k1 + tensor(grow1, type)
+        k0, k1 = add(k0, tensor(grow0, type), False), add(k1, tensor(grow1, type), False)
     return c0, c1, c2, c3
 
 

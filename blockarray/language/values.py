@@ -427,7 +427,7 @@ def add(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
     if isinstance(y, Tensor) and y.dtype.is_ptr():
         return offset(y, x)
     same = _neutral(x, y, 0, either=True)
-    return _modular("add", x, y) if same is None else same
+    return _modular("add", x, y, sanitize_overflow) if same is None else same
 
 
 def sub(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
@@ -439,7 +439,7 @@ def sub(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
         return offset(x, -y)
     _no_pointer("-", y)
     same = _neutral(x, y, 0)
-    return _modular("subtract", x, y) if same is None else same
+    return _modular("subtract", x, y, sanitize_overflow) if same is None else same
 
 
 def mul(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
@@ -447,15 +447,27 @@ def mul(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
     x, y = unwrap(x), unwrap(y)
     _no_pointer("*", x, y)
     same = _neutral(x, y, 1, either=True)
-    return _modular("multiply", x, y) if same is None else same
+    return _modular("multiply", x, y, sanitize_overflow) if same is None else same
 
 
-def _modular(name: str, x: Any, y: Any) -> Tensor:
+def _modular(name: str, x: Any, y: Any, checked: Any) -> Tensor:
     a, b = operands(x, y)
+    if builder().sanitize and unwrap(checked):
+        _check_overflow(name, a, b)
     if a.dtype == int1:
         # Integers of one bit.
         name = "logical_and" if name == "multiply" else "logical_xor"
     return a.like(elementwise(name, a.value, b.value))
+
+
+def _check_overflow(name: str, a: Tensor, b: Tensor) -> None:
+    """Check that a sum, a difference or a product is a number of its type, by one of 64 bits."""
+    if not a.dtype.is_int() or not 1 < a.dtype.primitive_bitwidth < 64:
+        return
+    wide = Tensor(elementwise(name, convert(a, int64).value, convert(b, int64).value), int64, a.shape)
+    least, most = a.dtype.get_int_min_value(), a.dtype.get_int_max_value()
+    fits = elementwise("logical_and", (wide >= least).value, (wide <= most).value)
+    builder().check(fits, f"overflow of {a.dtype}: {name}")
 
 
 def truediv(x: Any, y: Any) -> Tensor:

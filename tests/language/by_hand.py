@@ -82,7 +82,7 @@ def _params(b: Builder, name: str, kind: f.Kind, values: dict[str, Value], align
 
 def build(
     fn: Any, arguments: Sequence[f.Argument], constants: dict[str, Any], *, num_warps: int = 4, num_stages: int = 3,
-    name: str = "", debug: bool = False,
+    name: str = "", debug: bool = False, sanitize: bool = False,
 ) -> Kernel:  # fmt: skip
     """As `frontend.build`."""
     built[name] = built.get(name, 0) + 1

@@ -240,3 +240,17 @@ def test_constants_may_change_in_place(monkeypatch) -> None:
     assert total() == total() == 14 and len(uses_much._variants) == 1
     with pytest.raises(AttributeError, match="a constexpr does not change"):
         ITEMS.value = 3
+
+
+@ba.jit(debug=True)
+def scaled(x, out, by):
+    at = tl.arange(0, 4)
+    tl.store(out + at, tl.load(x + at) * by)
+
+
+def test_overflow_where_kernels_are_debugged() -> None:
+    x, out = np.array([1, 2, 3, 1 << 30], "i4"), np.zeros(4, "i4")
+    with pytest.raises(AssertionError, match=r"scaled: overflow of int32: multiply \(.*test_meanings.py:\d+\)"):
+        scaled[1,](x, out, 2)
+    scaled[1,](x, out, 2, sanitize_overflow=False)
+    np.testing.assert_array_equal(out, [2, 4, 6, -1 << 31])
