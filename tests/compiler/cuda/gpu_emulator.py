@@ -12,10 +12,7 @@ import operator
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable
-from functools import cached_property, lru_cache
-from math import erf, erfc, lgamma
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -24,15 +21,10 @@ from blockarray.compiler import dtypes
 from blockarray.compiler.cuda.codegen import Code
 from blockarray.compiler.ir import Kernel
 from tests.compiler.cuda import gpu_atomics, gpu_copies, gpu_warps
+from tests.compiler.cuda.gpu_functions import FUNCTIONS, LIBRARY, saturated, unsigned
 from tests.compiler.cuda.gpu_memory import Memory, Races
+from tests.compiler.cuda.gpu_text import VECTOR, Line, assembly, called, functions, operand, split, type_of
 
-_INT = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "i128": np.object_}
-_FLOAT = {"half": np.float16, "bfloat": ml_dtypes.bfloat16, "float": np.float32, "double": np.float64}
-_VECTOR = re.compile(r"<(\d+) x (.+)>")
-_NAME = re.compile(r"%[\w.]+")
-_BRACKET = re.compile(r"[(<{\[]|^$")
-_CALL = re.compile(r"call (.+?) @([\w.]+)\((.*)\)")
-_ASM = re.compile(r'call (.+?) asm (?:sideeffect )?"(.*?)", "(.*?)"\((.*)\)')
 #: A copy that may ignore its source.
 _IGNORING = re.compile(r"cp\.async\.c[ag]\.shared\.global \[\$0\+(\d+)\], \[\$1\+(\d+)\], (\d+), \$2;")
 _CASTS = frozenset((
@@ -46,112 +38,6 @@ _FILLING = re.compile(r"@\$2 cp\.async\.c[ag]\.shared\.global \[\$0\+(\d+)\], \[
 REMOTE, APART = 1 << 32, 1 << 24
 
 
-def _type(ty: str) -> Any:
-    if ty.startswith("ptr"):
-        return np.int64
-    return _INT.get(ty) or _FLOAT[ty]
-
-
-def _unsigned(x: np.ndarray) -> np.ndarray:
-    return x.view(x.dtype.str.replace("i", "u")) if x.dtype.kind == "i" else x.view(np.uint8)
-
-
-@lru_cache(1 << 16)
-def _split(text: str) -> list[str]:
-    """Operands separated by commas outside brackets."""
-    if not _BRACKET.search(text):
-        return text.split(", ")
-    parts, depth, start = [], 0, 0
-    for k, c in enumerate(text):
-        depth += c in "(<{["
-        depth -= c in ")>}]"
-        if c == "," and not depth:
-            parts.append(text[start:k].strip())
-            start = k + 1
-    last = text[start:].strip()
-    return [*parts, last] if last else parts
-
-
-@lru_cache(1 << 16)
-def _operand(text: str) -> tuple[str, str]:
-    """A type, and the value after it."""
-    ty, ref = re.sub(r" align \d+", "", text).strip().rsplit(" ", 1)
-    return ty, ref
-
-
-@lru_cache(1 << 14)
-def _asm(text: str) -> tuple[str, str, list[str]] | None:
-    """The types of an assembly's results, its instructions and its operands."""
-    found = _ASM.match(text)
-    return (found[1], found[2], _split(found[4])) if found else None
-
-
-@lru_cache(1 << 14)
-def _called(text: str) -> tuple[str, str, list[str]]:
-    """The type that a function gives, its name and its operands."""
-    found = _CALL.match(text)
-    assert found is not None, text
-    return found[1], found[2], _split(found[3])
-
-
-class Line(NamedTuple):
-    """An instruction, or what a result is made by; `rest` follows the opcode."""
-
-    opcode: str
-    text: str
-    rest: str
-    name: str = ""
-    #: Whether other blocks read it, for which threads that are not here now keep what they have.
-    kept: bool = False
-
-
-def _line(text: str, readers: Counter[str], here: Counter[str]) -> Line:
-    name, text = text.split(" = ", 1) if text.startswith("%") else ("", text)
-    opcode, _, rest = text.partition(" ")
-    if opcode == "call" and "try_wait" in text:
-        return Line("try_wait", text, rest)
-    return Line(opcode, text, rest.removeprefix("contract "), name, bool(name) and readers[name] != here[name])
-
-
-class Body:
-    """A block; most of them are not run, and so not taken apart."""
-
-    def __init__(self, label: str, texts: list[str], readers: Counter[str]) -> None:
-        self.label, self.texts, self.readers = label, texts, readers
-
-    @cached_property
-    def lines(self) -> list[Line]:
-        here = Counter(_NAME.findall("\n".join(text for text in self.texts if " = phi " not in text)))
-        return [_line(text, self.readers, here) for text in self.texts]
-
-    @cached_property
-    def phis(self) -> list[Line]:
-        return [line for line in self.lines if line.opcode == "phi"]
-
-
-@lru_cache(64)
-def _functions(module: str) -> dict[str, tuple[list[str], list[Body]]]:
-    """The parameters and the blocks of each function."""
-    found = {}
-    for definition in re.findall(r"^define .*?^}$", module, re.MULTILINE | re.DOTALL):
-        head, *lines = definition.removesuffix("}").split("\n")
-        blocks: list[tuple[str, list[str]]] = []
-        for line in map(str.strip, lines):
-            if line.endswith(":"):
-                blocks.append((line[:-1], []))
-            elif line:
-                if "try_wait" in line and blocks[-1][1]:
-                    # Threads may have to come back to it.
-                    label = f"{blocks[-1][0].split('.')[0]}.{len(blocks)}"
-                    blocks[-1][1].append(f"br label %{label}")
-                    blocks.append((label, []))
-                blocks[-1][1].append(line)
-        name, params = re.search(r"@(\w+)\((.*)\)", head).groups()  # type: ignore[union-attr]
-        readers = Counter(_NAME.findall(definition))
-        found[name] = _NAME.findall(params), [Body(label, texts, readers) for label, texts in blocks]
-    return found
-
-
 class Emulator:
     """Runs a kernel.  `words` are its arguments, 8 bytes each; pointers are to `memory`."""
 
@@ -163,7 +49,7 @@ class Emulator:
         self.threads = code.threads * code.cluster
         self.programs, self.first = programs, first
         self.count = count * self.threads
-        self.functions = _functions(code.text)
+        self.functions = functions(code.text)
         self.maps = gpu_copies.maps(code.maps, words)
         #: Those that programs make, by their addresses.
         self.made: dict[int, gpu_copies.Map] = {}
@@ -253,7 +139,7 @@ class Emulator:
                 taken = self.value(cond, "i1")
                 at[mask] = np.where(taken, self.numbers[yes], self.numbers[no])[mask]
             elif line.opcode == "try_wait":
-                asm = _asm(text)
+                asm = assembly(text)
                 assert asm is not None
                 done = gpu_copies.wait(self, [self.typed(x) for x in asm[2]], mask)
                 self.blocked |= mask & ~done
@@ -293,25 +179,25 @@ class Emulator:
         return found
 
     def _constant(self, ref: str, ty: str) -> np.ndarray:
-        vector = _VECTOR.fullmatch(ty)
+        vector = VECTOR.fullmatch(ty)
         if vector:
-            return np.zeros((self.count, int(vector[1])), _type(vector[2]))
+            return np.zeros((self.count, int(vector[1])), type_of(vector[2]))
         if ref.startswith("@"):
             return np.full(self.count, self.memory.names.get(ref, 0))
         if ref in ("true", "false"):
             return np.full(self.count, ref == "true")
         if ref.startswith("0x"):
             number = struct.unpack("<d", struct.pack("<Q", int(ref, 16)))[0]
-            return np.full(self.count, number).astype(_type(ty))
-        bits = 8 * np.dtype(_type(ty)).itemsize
+            return np.full(self.count, number).astype(type_of(ty))
+        bits = 8 * np.dtype(type_of(ty)).itemsize
         number = int(ref)
         if number >= 1 << (bits - 1):
             number -= 1 << bits
-        return np.full(self.count, number, _type(ty))
+        return np.full(self.count, number, type_of(ty))
 
     def typed(self, text: str) -> np.ndarray:
         """A value after its type."""
-        ty, ref = _operand(text)
+        ty, ref = operand(text)
         return self.value(ref, ty)
 
     def _compute(self, line: Line, mask: np.ndarray, came: np.ndarray) -> Any:
@@ -319,7 +205,7 @@ class Emulator:
         if opcode == "call":
             return self._call(line.text, mask)
         if opcode == "atomicrmw":
-            address, value = (self.typed(p.removeprefix("add ").removesuffix(" monotonic")) for p in _split(rest))
+            address, value = (self.typed(p.removeprefix("add ").removesuffix(" monotonic")) for p in split(rest))
             old = np.zeros(self.count, value.dtype)
             memory = self.memory.bytes.view(value.dtype)
             self._places(address, "(1)", value.itemsize, mask)
@@ -331,26 +217,26 @@ class Emulator:
             return old
         if opcode == "alloca":
             # Other programs may have begun before.
-            self.cells.setdefault(line.name, np.zeros(self.count, _type(rest.split(",")[0])))
+            self.cells.setdefault(line.name, np.zeros(self.count, type_of(rest.split(",")[0])))
             return None
         if opcode == "phi":
             ty = rest.split(" [")[0]
-            result = np.zeros(self.count, _type(ty))
+            result = np.zeros(self.count, type_of(ty))
             for ref, label in re.findall(r"\[(\S+), %(\w+)\]", rest):
                 if (here := came == self.numbers[label]).any():
                     result = np.where(here, self.value(ref, ty), result)
-            return result.astype(_type(ty))
+            return result.astype(type_of(ty))
         if opcode in _CASTS:
             source, target = rest.rsplit(" to ", 1)
             return self._cast(opcode, self.typed(source), target)
-        parts = _split(rest)
+        parts = split(rest)
         if opcode == "getelementptr":
             return self.typed(parts[1]) + self.typed(parts[2])
         if opcode == "load":
             ptr = parts[1].split(" ")[-1]
             if ptr in self.cells:
                 return self.cells[ptr].copy()
-            vector = _VECTOR.fullmatch(parts[0])
+            vector = VECTOR.fullmatch(parts[0])
             elem, n = (vector[2], int(vector[1])) if vector else (parts[0], 1)
             words = self._load(self.typed(parts[1]), parts[1], elem, n, mask)
             return words if vector else words[:, 0]
@@ -367,22 +253,22 @@ class Emulator:
             return self.values[parts[0].split(" ")[-1]][int(parts[1])]
         if opcode in ("icmp", "fcmp"):
             predicate, first = parts[0].split(" ", 1)
-            ty, ref = _operand(first)
+            ty, ref = operand(first)
             return self._compare(predicate, self.value(ref, ty), self.value(parts[1], ty))
         if opcode == "fneg":
             return -self.typed(rest)
-        ty, ref = _operand(parts[0])
+        ty, ref = operand(parts[0])
         return self._binary(opcode, self.value(ref, ty), self.value(parts[1], ty))
 
     def _cast(self, opcode: str, x: np.ndarray, target: str) -> np.ndarray:
-        vector = _VECTOR.fullmatch(target)
-        ty = _type(vector[2] if vector else target)
+        vector = VECTOR.fullmatch(target)
+        ty = type_of(vector[2] if vector else target)
         if opcode == "bitcast":
             if vector:
                 return np.ascontiguousarray(x)[:, None].view(ty)
             return np.ascontiguousarray(x).view(ty)[:, 0] if x.ndim == 2 else np.ascontiguousarray(x).view(ty)
         if opcode in ("zext", "uitofp") and x.dtype != np.bool_:
-            x = _unsigned(x)
+            x = unsigned(x)
         if x.dtype == object:
             return (x & 2**64 - 1).astype(np.uint64).view(np.int64).astype(ty)
         if opcode == "sext" and x.dtype == np.bool_:
@@ -400,7 +286,7 @@ class Emulator:
             found = {"eq": a == b, "ne": a != b, "gt": a > b, "ge": a >= b, "lt": a < b, "le": a <= b}[predicate[1:]]
             return found | unordered if predicate[0] == "u" else found & ~unordered
         if predicate[0] == "u":
-            a, b = _unsigned(a), _unsigned(b)
+            a, b = unsigned(a), unsigned(b)
         return {"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}[
             predicate if predicate in ("eq", "ne") else predicate[1:]
         ]
@@ -425,13 +311,13 @@ class Emulator:
             case "xor":
                 return a ^ b
             case "shl":
-                return np.where(_unsigned(b) < bits, a << (b & (bits - 1)), 0).astype(a.dtype)
+                return np.where(unsigned(b) < bits, a << (b & (bits - 1)), 0).astype(a.dtype)
             case "lshr":
-                return (_unsigned(a) >> (_unsigned(b) & (bits - 1))).view(a.dtype)
+                return (unsigned(a) >> (unsigned(b) & (bits - 1))).view(a.dtype)
             case "ashr":
                 return a >> (b & (bits - 1))
             case "udiv" | "urem":
-                x, y = _unsigned(a), np.maximum(_unsigned(b), 1)
+                x, y = unsigned(a), np.maximum(unsigned(b), 1)
                 return (x // y if opcode == "udiv" else x % y).view(a.dtype)
             case "sdiv":
                 # Towards zero, from NumPy's towards minus infinity.
@@ -479,14 +365,14 @@ class Emulator:
         getattr(races, access)(places, who % self.threads, program + self.first, epoch)
 
     def _load(self, address: np.ndarray, space: str, elem: str, n: int, mask: np.ndarray) -> np.ndarray:
-        size = np.dtype(_type(elem)).itemsize
+        size = np.dtype(type_of(elem)).itemsize
         who, places = self._places(address, space, size * n, mask)
         raw = np.zeros((self.count, size * n), np.uint8)
         self._note("load", space, who, places)
         if "(1)" not in space:
             self.unread.reshape(-1)[places] = False
         raw[who] = (self.memory.bytes if "(1)" in space else self.shared.reshape(-1))[places]
-        return raw.view(_type(elem))
+        return raw.view(type_of(elem))
 
     def _store(self, value: np.ndarray, address: np.ndarray, space: str, mask: np.ndarray) -> None:
         raw = np.ascontiguousarray(value).view(np.uint8).reshape(self.count, -1)
@@ -496,14 +382,14 @@ class Emulator:
 
     def _effect(self, line: str, mask: np.ndarray) -> None:
         if line.startswith("store"):
-            value, ptr, *_ = _split(line[6:])
+            value, ptr, *_ = split(line[6:])
             cell = ptr.split(" ")[-1]
             x = self.typed(value)
             if cell in self.cells:
                 self.cells[cell] = np.where(mask, x, self.cells[cell]).astype(x.dtype, copy=False)
                 return
             self._store(x, self.typed(ptr), ptr, mask)
-        elif asm := _asm(line):
+        elif asm := assembly(line):
             _, text, operands = asm
             if found := _IGNORING.match(text):
                 further, beyond, width = map(int, found.groups())
@@ -535,7 +421,7 @@ class Emulator:
             self._store(np.stack(values, 1), self.typed(ptr) + _beyond(text), ptr, active)
         else:
             if found := re.search(r"cp\.async\.c[ag]\.shared\.global\.(\d+)", line):
-                to, source, *count = map(self.typed, _split(line[line.index("(") + 1 : -1]))
+                to, source, *count = map(self.typed, split(line[line.index("(") + 1 : -1]))
                 nbytes = count[0] if count else np.full(self.count, int(found[1]))
                 copied = gpu_warps.copied(self, source, int(found[1]) // 4, nbytes, mask)
                 self.copies.append((copied, to, mask, self.groups.copy()))
@@ -604,19 +490,19 @@ class Emulator:
             return np.where(active, words[:, 0], 2).astype(np.int32)
         begins = re.match(r"mov\.b\d+ \$0, (\w+);", text)
         if begins and (fill := int(begins[1], 16)):
-            words[~active] = np.array(fill, np.uint64).astype(_unsigned(words).dtype).view(words.dtype)
-        words = words if elem != "i8" else _unsigned(words).astype(_type(kinds[0]))
+            words[~active] = np.array(fill, np.uint64).astype(unsigned(words).dtype).view(words.dtype)
+        words = words if elem != "i8" else unsigned(words).astype(type_of(kinds[0]))
         return [words[:, k] for k in range(len(kinds))] if len(kinds) > 1 else words[:, 0]
 
     def _call(self, text: str, mask: np.ndarray) -> Any:
-        if asm := _asm(text):
+        if asm := assembly(text):
             return self._assembly(*asm, mask)
-        ty, name, operands = _called(text)
+        ty, name, operands = called(text)
         args = [self.typed(a) for a in operands]
         if "ldmatrix" in name:
             return gpu_warps.load_fragments(self, args[0], mask, ".trans" in name)
         if "mapa" in name:
-            assert (_unsigned(args[1])[mask] < self.cluster).all(), "no such block in the cluster"
+            assert (unsigned(args[1])[mask] < self.cluster).all(), "no such block in the cluster"
             return REMOTE + args[1].astype(np.int64) * APART + args[0]
         if name.endswith("nctaid.x"):
             return np.full(self.count, self.programs * self.cluster, np.int32)
@@ -646,7 +532,7 @@ class Emulator:
             pieces = np.stack([np.ascontiguousarray(a).view(np.uint8).reshape(-1, 4) for a in args[:2]], 1).reshape(
                 -1, 8
             )
-            chosen = _unsigned(args[2])[:, None] >> 4 * np.arange(4) & 7
+            chosen = unsigned(args[2])[:, None] >> 4 * np.arange(4) & 7
             return np.ascontiguousarray(np.take_along_axis(pieces, chosen.astype(np.intp), 1)).view(np.int32)[:, 0]
         if "vote.ballot" in name:
             bits = ((args[1] & mask).reshape(-1, 32) * (1 << np.arange(32))).sum(1)
@@ -658,100 +544,25 @@ class Emulator:
             same = (rows[:, :, None] == rows[:, None, :]) & mask.reshape(-1, 1, 32)
             return (same * (1 << np.arange(32))).sum(2).astype(np.uint32).view(np.int32).ravel()
         if ".sat." in name:
-            return _saturated(args[0], _type(ty), "fptoui" in name)
+            return saturated(args[0], type_of(ty), "fptoui" in name)
         if name.startswith("__nv_"):
             plain = name.removeprefix("__nv_")
-            plain = plain if plain in _LIBRARY else plain.removesuffix("f")
-            return _LIBRARY[plain](*(a.astype(np.float64) for a in args)).astype(_type(ty))
+            plain = plain if plain in LIBRARY else plain.removesuffix("f")
+            return LIBRARY[plain](*(a.astype(np.float64) for a in args)).astype(type_of(ty))
         if name in self.functions:
             return self._invoke(name, args, mask)
-        function = _FUNCTIONS[name.removeprefix("llvm.").removeprefix("nvvm.").split(".")[0]]
-        unsigned = name.startswith("llvm.u")
-        if unsigned:
-            args = [_unsigned(a) for a in args]
+        function = FUNCTIONS[name.removeprefix("llvm.").removeprefix("nvvm.").split(".")[0]]
+        natural = name.startswith("llvm.u")
+        if natural:
+            args = [unsigned(a) for a in args]
         result = function(*args)
-        return result.view(_type(ty)) if unsigned else result.astype(_type(ty))
+        return result.view(type_of(ty)) if natural else result.astype(type_of(ty))
 
 
 def _beyond(asm: str) -> int:
     """The bytes that an instruction adds to its address."""
     found = re.search(r"\[\$\d+\+(\d+)\]", asm)
     return int(found[1]) if found else 0
-
-
-def _saturated(x: np.ndarray, ty: Any, unsigned: bool) -> np.ndarray:
-    """Floats as integers: the nearest there is, 0 for NaN."""
-    info = np.iinfo(np.dtype(ty).str.replace("i", "u") if unsigned else ty)
-    wide = np.trunc(x.astype(np.float64))
-    inside = (wide >= float(info.min)) & (wide < float(info.max) + (info.bits < 64))
-    found = np.where(inside, wide, 0).astype(info.dtype)
-    found = np.where(inside | np.isnan(wide), found, np.where(wide < 0, info.min, info.max).astype(info.dtype))
-    return found.astype(info.dtype).view(ty)
-
-
-def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rounded sum and its error."""
-    total = a + b
-    part = total - a
-    return total, (a - (total - part)) + (b - part)
-
-
-def _fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Rounded once, but for products near the ends of the range."""
-    if a.dtype == np.float32:
-        total, error = _two_sum(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64))
-        # Rounded to odd, so that the sum is not rounded twice.
-        odd = total.view(np.int64) - ((error != 0) & ((error < 0) != (total < 0))) | (error != 0)
-        return np.where(np.isfinite(total), odd.view(np.float64), total).astype(np.float32)
-    product = a * b
-    halves = [x * 134217729.0 for x in (a, b)]
-    (ah, al), (bh, bl) = ((h - (h - x), x - (h - (h - x))) for h, x in zip(halves, (a, b)))
-    total, first = _two_sum(product, c)
-    error, rest = _two_sum(((ah * bh - product) + ah * bl + al * bh) + al * bl, first)
-    # Rounded to odd, so that the sum is not rounded twice.
-    bits = error.view(np.int64) - ((rest != 0) & ((rest < 0) != (error < 0)))
-    exact = total + (bits | (rest != 0)).view(np.float64)
-    return np.where(np.isfinite(exact), exact, product + c)
-
-
-def _upper(x: np.ndarray) -> np.ndarray:
-    """The digits of a double that an approximation gives."""
-    if x.dtype == np.float32:
-        return x
-    return (x.view(np.int64) & -(1 << 32)).view(np.float64)
-
-
-def _fshr(high: np.ndarray, low: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """The low word of two, shifted to the right."""
-    both = high.view(np.uint32).astype(np.uint64) << np.uint64(32) | low.view(np.uint32)
-    return (both >> (count.view(np.uint32) & np.uint32(31))).astype(np.uint32).view(np.int32)
-
-
-def _ctlz(x: np.ndarray, _: Any) -> np.ndarray:
-    bits = 8 * x.itemsize
-    found = np.full(x.shape, bits, x.dtype)
-    for k in range(bits):
-        found = np.where(_unsigned(x) >> k & 1 == 1, bits - 1 - k, found)
-    return found.astype(x.dtype)
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "smin": np.minimum, "smax": np.maximum, "umin": np.minimum, "umax": np.maximum, "sqrt": np.sqrt, "fabs": np.abs,
-    "maximum": np.maximum, "minimum": np.minimum, "maxnum": np.fmax,
-    "minnum": np.fmin, "floor": np.floor, "ceil": np.ceil, "rint": np.rint,
-    "roundeven": np.rint, "trunc": np.trunc, "copysign": np.copysign, "fma": _fma, "abs": lambda a, _: np.abs(a),
-    "rcp": lambda x: _upper(1 / x), "rsqrt": lambda x: _upper(1 / np.sqrt(x)),
-    "fshr": _fshr, "ctpop": np.bitwise_count, "ctlz": _ctlz, "ex2": np.exp2, "div": np.divide, "tanh": np.tanh,
-}  # fmt: skip
-#: NVIDIA's library.
-_LIBRARY: dict[str, Callable[..., Any]] = {
-    "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
-    "atan2": np.arctan2, "atanh": np.arctanh, "cbrt": np.cbrt, "cos": np.cos, "cosh": np.cosh,
-    "erf": np.vectorize(erf, [float]), "erfc": np.vectorize(erfc, [float]), "exp": np.exp, "exp2": np.exp2,
-    "expm1": np.expm1, "fmod": np.fmod, "hypot": np.hypot, "lgamma": np.vectorize(lgamma, [float]), "log": np.log,
-    "log10": np.log10, "log1p": np.log1p, "log2": np.log2, "pow": np.power, "sin": np.sin, "sinh": np.sinh,
-    "tan": np.tan, "tanh": np.tanh,
-}  # fmt: skip
 
 
 def launch(code: Code, words: list[int], memory: Memory, programs: int) -> None:
