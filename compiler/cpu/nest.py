@@ -537,7 +537,8 @@ class NestCode:
         t.br(done)
         t.label(part)
         b = self._load_lanes(access, n, count)
-        if other:
+        if other or access.bounds and access.strides[self.lane] != 1:
+            # Lanes that do not lie side by side repeat what is in memory.
             b = select(t, self.memory.mask(count, n), b, self.code.constant(other, access.dtype, n))
         from_b = t.block
         t.br(done)
@@ -548,7 +549,10 @@ class NestCode:
         t, dtype = self.t, access.dtype
         stride, position = access.strides[self.lane], self.positions[self.lane]
         if stride == 0:
-            return splat(t, self.memory.load(dtype, access.base, 0), n)
+            where = access.base
+            if count is not None:
+                where = t.select(t.cmp("sgt", count, i64(0)), where, self.memory.nothing())
+            return splat(t, self.memory.load(dtype, where, 0), n)
         if stride == 1:
             return self.memory.load(dtype, address(t, access.base, position, dtype), n, count)
         if stride == -1 and count is None:

@@ -49,6 +49,22 @@ def test_what_a_mask_leaves_out(dtype, other):
         np.testing.assert_array_equal(o, np.where(np.arange(8) < 3, x, 1 / value if inverse else value))
 
 
+def columns(x_ptr, o_ptr, n, stride, STRIDE: tl.constexpr):
+    i = tl.arange(0, 16)
+    x = tl.load(x_ptr + i * STRIDE, mask=i < n, other=0)
+    y = tl.load(x_ptr + i * stride, mask=i < n)
+    tl.store(o_ptr + i, x + y)
+
+
+@pytest.mark.parametrize("stride", [0, 1, 2, 5])
+@pytest.mark.parametrize("n", [0, 1, 9, 16])
+def test_what_a_mask_leaves_out_of_columns(n, stride):
+    x, o = np.arange(1, 100, dtype="f4"), np.zeros(16, "f4")
+    launch(columns, x_ptr=x, o_ptr=o, n=np.int32(n), stride=np.int32(stride), STRIDE=stride)
+    at = np.arange(16)
+    np.testing.assert_array_equal(o, np.where(at < n, 2 * x[at * stride], 0))
+
+
 def scalars(x_ptr, o_ptr):
     x = tl.load(x_ptr + 2)
     tl.store(o_ptr, x * 2)
