@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .bessel import cyl_bessel_i0, cyl_bessel_i1, j0, j1, y0, y1
 from .elementwise import (
     abs,
     ceil,

@@ -254,3 +254,36 @@ def test_overflow_where_kernels_are_debugged() -> None:
         scaled[1,](x, out, 2)
     scaled[1,](x, out, 2, sanitize_overflow=False)
     np.testing.assert_array_equal(out, [2, 4, 6, -1 << 31])
+
+
+@ba.jit
+def of_all(x, out, f: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, f(tl.load(x + at)))
+
+
+def test_bessel_functions() -> None:
+    x = np.array([0.0, 1e-9, 0.1, 1.0, 5.0, 17.3, 25 - 1e-9, 25 + 1e-9, 30, 100, 700, np.inf, np.nan, -1, -30, -np.inf])
+
+    def values(f) -> np.ndarray:
+        out = np.zeros_like(x)
+        of_all[1,](x, out, f=f, N=16)
+        return out
+
+    m = tl.math
+    j0, j1, y0, y1, i0, i1 = map(values, (m.j0, m.j1, m.y0, m.y1, m.cyl_bessel_i0, m.cyl_bessel_i1))
+    inside = slice(1, 11)
+    j, k, y, z = (f[inside] for f in (j0, j1, y0, y1))
+    np.testing.assert_allclose((k * y - j * z) * x[inside], 2 / np.pi, 1e-13)
+    found = [f[3] for f in (j0, j1, y0, y1, i0, i1)]
+    want = [0.765197686557967, 0.440050585744934, 0.088256964215677, -0.781212821300289, 1.266065877752008]
+    np.testing.assert_allclose(found, [*want, 0.565159103992485], 1e-14)
+    for f in (j0, j1, y0, y1, i0, i1):
+        np.testing.assert_allclose(f[6], f[7], 1e-7)
+    # The logarithm's derivative of i0, by the first terms of its expansion.
+    np.testing.assert_allclose(i1[8:10] / i0[8:10], 1 - 0.5 / x[8:10] - 0.125 / x[8:10] ** 2, 1e-5)
+    np.testing.assert_array_equal([f[0] for f in (j0, j1, y0, y1, i0, i1)], [1, 0, -np.inf, -np.inf, 1, 0])
+    np.testing.assert_array_equal([f[11] for f in (j0, j1, y0, y1, i0, i1)], [0, 0, 0, 0, np.inf, np.inf])
+    assert all(np.isnan(f[12]) for f in (j0, j1, y0, y1, i0, i1)) and np.isnan([y0[13:], y1[13:]]).all()
+    for f, sign in ((j0, 1), (j1, -1), (i0, 1), (i1, -1)):
+        np.testing.assert_array_equal(f[13:], sign * f[[3, 8, 11]])
