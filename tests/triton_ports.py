@@ -289,7 +289,7 @@ _OWN = re.compile(
     r"test_(dtype_codegen|call\[1-noinline|pointer_arguments\[cpu|poison_return|override_(arch|ttir|ttgir|ptx)"
     r"|num_ctas_pre_sm90|tensor_descriptor_reduce\[.*float32-m|err_in_unary_op|triton_reproducer|line_info_ir_source"
     r"|aggregate|retrieve_item|jit_(method|getitem)|late_bound_class|return_in_while|constexpr_annotated_global|hooks"
-    r"|print\[(device_print_scalar|no_arg_print|print_no_arg))"
+    r"|print\[(device_print_scalar|no_arg_print|print_no_arg|static_print))"
 )
 
 
