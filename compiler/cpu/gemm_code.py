@@ -10,6 +10,7 @@ from .. import dtypes, ir
 from ..llvm import math
 from ..llvm.convert import Register, constant, convert, from_memory, memory_type, round_to, to_memory
 from ..llvm.text import Text, V, mangle, vector
+from ..slices import slice_of
 from .libmvec import host_math
 from .target import Target
 
@@ -128,31 +129,6 @@ class Function(Text):
         self.br_if(cond, target, stay)
         self.label(stay)
 
-    @contextmanager
-    def if_(self, cond: V) -> Iterator[None]:
-        then, after = self.new_label("then"), self.new_label("after")
-        self.br_if(cond, then, after)
-        self.label(then)
-        yield
-        self.br(after)
-        self.label(after)
-
-    @contextmanager
-    def if_else(self, cond: V) -> Iterator[Iterator[None]]:
-        """Two branches: the body calls next() on what it is given between them."""
-        then, other, after = self.new_label("then"), self.new_label("else"), self.new_label("after")
-        self.br_if(cond, then, other)
-        self.label(then)
-
-        def turn() -> Iterator[None]:
-            self.br(after)
-            self.label(other)
-            yield
-
-        yield turn()
-        self.br(after)
-        self.label(after)
-
     # -- memory -------------------------------------------------------------------------------------------------------
     def prefetch(self, address: V, write: bool = False, locality: int = 3) -> None:
         self.declare("llvm.prefetch.p0", "void", (PTR, "i32", "i32", "i32"))
@@ -161,16 +137,6 @@ class Function(Text):
     def at(self, base: V, offset: V, size: int = 1) -> V:
         """The address `offset` elements of `size` bytes past `base`."""
         return self.gep(base, offset, f"[{size} x i8]")
-
-
-def slice_of(values: Iterable[ir.Value], body: ir.Block, stop: ir.Value | None = None) -> list[ir.Op]:
-    """The ops of a body that `values` need, in order; what is behind `stop` does not count."""
-    wanted, found = set(values), []
-    for op in reversed(body.ops):
-        if any(r in wanted and r is not stop for r in op.results):
-            found.append(op)
-            wanted.update(op.operands)
-    return found[::-1]
 
 
 def is_scalar(op: ir.Op) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from .. import dtypes, ir
 from ..llvm.convert import Register, to_memory
 from ..llvm.text import V, vector
-from .gemm_code import I1, I64, PTR, Emitter, Function, integer, slice_of
+from ..slices import slice_of
+from .gemm_code import I1, I64, PTR, Emitter, Function, integer
 from .gemm_tiles import Side, Tiles, along_depth, transposed
 from .target import Target
 

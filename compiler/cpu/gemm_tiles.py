@@ -16,7 +16,8 @@ from .. import dtypes, ir, ops
 from ..llvm import math
 from ..llvm.convert import Register, constant, memory_type
 from ..llvm.text import V, lanes, vector
-from .gemm_code import I1, I64, PTR, Emitter, Function, integer, slice_of
+from ..slices import sides, slice_of
+from .gemm_code import I1, I64, PTR, Emitter, Function, integer
 from .libmvec import host_math
 from .target import Target
 
@@ -154,7 +155,7 @@ class Tiles:
             values = ((a,), (b,))
         else:
             self.m, self.k, self.n = map(str, root.operands[0].type.extents)
-            values = self._generalised(root.operands[0])
+            self.inner, values = sides(root.operands[0], self.kernel.body, self.m, self.n)
             row = ops.TABLE[root.attrs["kind"]]
             assert row.combine is not None and row.identity is not None
             self.combiner, self.identity = row.combine, row.identity(self.dtype)
@@ -185,15 +186,6 @@ class Tiles:
     def _side(self, name: str, values: tuple[ir.Value, ...], dim: str, panel: int) -> Side:
         parts = len(values) * self.tile.parts
         return Side(name, values, dim, self.k, panel, parts, parts * self.tile.size)
-
-    def _generalised(self, value: ir.Value) -> tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]:
-        """Find the ops over both m and n, and the values of each side that they read."""
-        both = {self.m, self.n}
-        self.inner = [op for op in slice_of([value], self.kernel.body) if both <= {*op.result.type.extents}]
-        made = {op.result for op in self.inner}
-        read = dict.fromkeys(x for op in self.inner for x in op.operands if x not in made and x.type.extents)
-        a = tuple(x for x in read if self.m in x.type.extents)
-        return a, tuple(x for x in read if x not in a)
 
     # -- packing ------------------------------------------------------------------------------------------------------
     def pack(self, side: Side) -> Function:

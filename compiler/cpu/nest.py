@@ -537,7 +537,7 @@ class NestCode:
         t.br(done)
         t.label(part)
         b = self._load_lanes(access, n, count)
-        if other or access.bounds and access.strides[self.lane] != 1:
+        if other or (access.bounds and access.strides[self.lane] != 1):
             # Lanes that do not lie side by side repeat what is in memory.
             b = select(t, self.memory.mask(count, n), b, self.code.constant(other, access.dtype, n))
         from_b = t.block

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from .. import dtypes, ops
-from ..ir import Block, Kernel, Op, Value
+from ..ir import Kernel, Op, Value
 from ..llvm import math
 from ..llvm.convert import Register, constant, convert, from_memory, memory_type, round_to
 from ..llvm.text import Text, V
@@ -40,35 +40,6 @@ class Code(Text):
         self.line(f"store {value}, {cell}")
 
     @contextmanager
-    def if_(self, cond: V | None) -> Iterator[None]:
-        """What is written runs where `cond` (None: True) holds."""
-        if cond is None:
-            yield
-            return
-        then, after = self.new_label("then"), self.new_label("after")
-        self.br_if(cond, then, after)
-        self.label(then)
-        yield
-        self.br(after)
-        self.label(after)
-
-    @contextmanager
-    def if_else(self, cond: V) -> Iterator[Iterator[None]]:
-        """Two branches: next() on what is given goes from the first to the second."""
-        then, other, after = self.new_label("then"), self.new_label("else"), self.new_label("after")
-        self.br_if(cond, then, other)
-        self.label(then)
-
-        def turn() -> Iterator[None]:
-            self.br(after)
-            self.label(other)
-            yield
-
-        yield turn()
-        self.br(after)
-        self.label(after)
-
-    @contextmanager
     def for_(self, upper: V, step: int | V = 1, first: V | None = None) -> Iterator[V]:
         """A loop over first (None: 0), first + step, ... below `upper`; gives the index."""
         head, body, after = self.new_label("head"), self.new_label("body"), self.new_label("after")
@@ -100,16 +71,6 @@ class Code(Text):
 def scaled(t: Text, base: V, index: V, size: int) -> V:
     """The address `index` elements of `size` bytes after `base`."""
     return memory.at(t, base, index if size == 1 else t.bin("mul", index, V(str(size), index.ty)))
-
-
-def slice_of(values: Iterable[Value], body: Block, stop: Value | None = None) -> list[Op]:
-    """The ops of a body that `values` need, in order; what is behind `stop` does not count."""
-    wanted, found = set(values), []
-    for op in reversed(body.ops):
-        if any(r in wanted and r is not stop for r in op.results):
-            found.append(op)
-            wanted.update(op.operands)
-    return found[::-1]
 
 
 class Elements:

@@ -17,8 +17,9 @@ from .. import dtypes, ir, ops
 from ..llvm import math
 from ..llvm.convert import Register, round_to
 from ..llvm.text import V
+from ..slices import slice_of
 from . import memory, tensor_maps
-from .elements import Where, slice_of
+from .elements import Where
 from .layout import is_const, view
 from .memory import i32, i64, join
 from .rows import Box

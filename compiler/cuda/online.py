@@ -18,9 +18,10 @@ from typing import NoReturn
 from .. import ir
 from ..llvm.convert import Register, round_to
 from ..llvm.text import V
+from ..slices import slice_of
 from . import memory, running, tensor_maps
 from .codegen import Code as Generated
-from .elements import Code, Elements, Where, slice_of
+from .elements import Code, Elements, Where
 from .layout import Facts, bucket
 from .memory import i32, i64
 from .pipeline import BARRIER, Ring, Specialised

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from .. import dtypes, ir
 from ..llvm.convert import Register
 from ..llvm.text import V
+from ..slices import slice_of
 from . import memory
-from .elements import Where, slice_of
+from .elements import Where
 from .layout import is_const
 from .memory import i64, join
 

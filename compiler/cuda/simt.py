@@ -8,9 +8,10 @@ from .. import dtypes, ir, ops
 from ..llvm import math
 from ..llvm.convert import constant, register_type
 from ..llvm.text import V, vector
+from ..slices import sides, slice_of
 from . import memory
 from .codegen import Code as Generated
-from .elements import Code, Elements, scaled, slice_of
+from .elements import Code, Elements, scaled
 from .layout import Facts
 from .memory import SHARED, i32, i64, join, parts
 from .panels import Loader, Plane, Side
@@ -128,20 +129,12 @@ class Simt:
             a, b = self.root.operands[:2]
             return [*map(str, a.type.extents), str(b.type.extents[1])], ((a,), (b,))
         self.m, self.k, self.n = map(str, self.root.operands[0].type.extents)
-        return [self.m, self.k, self.n], self._generalised(self.root.operands[0])
+        self.inner, values = sides(self.root.operands[0], self.kernel.body, self.m, self.n)
+        return [self.m, self.k, self.n], values
 
     def _accumulated(self) -> str:
         """The dtype of sums."""
         return "f32" if self.dtype in dtypes.NARROW else self.dtype
-
-    def _generalised(self, value: ir.Value) -> tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]:
-        """Find the ops over both m and n, and the values of each side that they read."""
-        both = {self.m, self.n}
-        self.inner = [op for op in slice_of([value], self.kernel.body) if both <= {*op.result.type.extents}]
-        made = {op.result for op in self.inner}
-        read = dict.fromkeys(x for op in self.inner for x in op.operands if x not in made and x.type.extents)
-        a = tuple(x for x in read if self.m in x.type.extents)
-        return a, tuple(x for x in read if x not in a)
 
     def _tile(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """A tile's rows and columns, and those of a thread."""

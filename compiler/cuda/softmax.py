@@ -15,8 +15,9 @@ import numpy as np
 from .. import dtypes, ir
 from ..llvm.convert import Register
 from ..llvm.text import V
+from ..slices import slice_of
 from . import layout, memory, running
-from .elements import Code, Elements, Where, slice_of
+from .elements import Code, Elements, Where
 from .layout import Facts, view
 from .memory import i32, i64
 from .running import Scaled, Walk

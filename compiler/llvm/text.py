@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 
@@ -98,6 +99,35 @@ class Text:
 
     def phi(self, ty: str, *edges: tuple[V, str]) -> V:
         return self.op(f"phi {ty} " + ", ".join(f"[{v.ref}, %{lab}]" for v, lab in edges), ty)
+
+    @contextmanager
+    def if_(self, cond: V | None) -> Iterator[None]:
+        """What is written runs where `cond` (None: True) holds."""
+        if cond is None:
+            yield
+            return
+        then, after = self.new_label("then"), self.new_label("after")
+        self.br_if(cond, then, after)
+        self.label(then)
+        yield
+        self.br(after)
+        self.label(after)
+
+    @contextmanager
+    def if_else(self, cond: V) -> Iterator[Iterator[None]]:
+        """Two branches: next() on what is given goes from the first to the second."""
+        then, other, after = self.new_label("then"), self.new_label("else"), self.new_label("after")
+        self.br_if(cond, then, other)
+        self.label(then)
+
+        def turn() -> Iterator[None]:
+            self.br(after)
+            self.label(other)
+            yield
+
+        yield turn()
+        self.br(after)
+        self.label(after)
 
     # -- values -------------------------------------------------------------------------------------------------------
     def const(self, value: Any, ty: str) -> V:
