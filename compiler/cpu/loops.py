@@ -1,8 +1,12 @@
-"""Loops and conditions in LLVM text, as context managers."""
+"""Loops in LLVM text, and values of one of two ways."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from ..llvm.convert import Register
 from ..llvm.text import Text, V
+from .memory import join, parts
 
 
 class Counted:
@@ -39,19 +43,15 @@ class Counted:
         t.label(self.done)
 
 
-class When:
-    """Code that runs if a condition holds."""
-
-    def __init__(self, t: Text, condition: V) -> None:
-        self.t = t
-        self.condition = condition
-
-    def __enter__(self) -> None:
-        t = self.t
-        then, self.done = t.new_label("then"), t.new_label("done")
-        t.br_if(self.condition, then, self.done)
-        t.label(then)
-
-    def __exit__(self, *_: object) -> None:
-        self.t.br(self.done)
-        self.t.label(self.done)
+def either(t: Text, condition: V, first: Callable[[], Register], second: Callable[[], Register]) -> Register:
+    """What one of two ways gives, the first one where a condition holds."""
+    yes, no, done = (t.new_label(x) for x in ("then", "else", "done"))
+    t.br_if(condition, yes, no)
+    t.label(yes)
+    a, from_a = first(), t.block
+    t.br(done)
+    t.label(no)
+    b, from_b = second(), t.block
+    t.br(done)
+    t.label(done)
+    return join([t.phi(x.ty, (x, from_a), (y, from_b)) for x, y in zip(parts(a), parts(b), strict=True)])

@@ -17,7 +17,7 @@ from ..ir import Op, Value
 from ..llvm.convert import Register, convert, memory_type, to_memory
 from ..llvm.text import V, lanes
 from . import ahead, scattered
-from .loops import Counted, When
+from .loops import Counted, either
 from .memory import address, i64, join, lane_numbers, parts, select, splat
 from .reduction import Reduction, Scan
 from .strips import Item, Nest, is_const, view
@@ -138,7 +138,7 @@ class NestCode:
             inside = t.cmp("sge", bound, self.extents[axis])
             whole = inside if whole is None else t.bin("and", whole, inside)
         if whole is not None:
-            with When(t, t.bin("xor", whole, V("true", "i1"))):
+            with t.if_(t.bin("xor", whole, V("true", "i1"))):
                 self.body(0)
         for access in self.accesses.values():
             access.bounds = {}
@@ -146,7 +146,7 @@ class NestCode:
         keeps = nest.keeps
         nest.keeps = [v for v in keeps if v not in self.code.direct]
         if nest.keeps or nest.roots:
-            with When(t, whole or V("true", "i1")):
+            with t.if_(whole):
                 self.body(0)
         for value in keeps:
             if value in self.code.direct:
@@ -353,7 +353,7 @@ class NestCode:
             self.body(k + 1)
         if self._is_whole():
             return
-        with When(self.t, t.cmp("slt", last, end)):
+        with t.if_(t.cmp("slt", last, end)):
             self.positions[axis] = last
             self.count = t.bin("sub", end, last)
             self.memory.remember(self.count, self.lanes)
@@ -529,21 +529,16 @@ class NestCode:
         count = self._left(access, n)
         if count is None or not (access.bounds or self.merged):
             return self._load_lanes(access, n, count)
-        # Most vectors are whole.
-        whole, part, done = t.new_label("whole"), t.new_label("part"), t.new_label("loaded")
-        t.br_if(t.cmp("sge", count, i64(n)), whole, part)
-        t.label(whole)
-        a, from_a = self._load_lanes(access, n, None), t.block
-        t.br(done)
-        t.label(part)
-        b = self._load_lanes(access, n, count)
-        if other or (access.bounds and access.strides[self.lane] != 1):
+
+        def some() -> Register:
+            found = self._load_lanes(access, n, count)
+            if not other and (not access.bounds or access.strides[self.lane] == 1):
+                return found
             # Lanes that do not lie side by side repeat what is in memory.
-            b = select(t, self.memory.mask(count, n), b, self.code.constant(other, access.dtype, n))
-        from_b = t.block
-        t.br(done)
-        t.label(done)
-        return join([t.phi(x.ty, (x, from_a), (y, from_b)) for x, y in zip(parts(a), parts(b), strict=True)])
+            return select(t, self.memory.mask(count, n), found, self.code.constant(other, access.dtype, n))
+
+        # Most vectors are whole.
+        return either(t, t.cmp("sge", count, i64(n)), lambda: self._load_lanes(access, n, None), some)
 
     def _load_lanes(self, access: Access, n: int, count: V | None) -> Register:
         t, dtype = self.t, access.dtype
@@ -605,15 +600,10 @@ class NestCode:
         if count is None or not (access.bounds or self.merged):
             self._store_lanes(access, value, count)
             return
-        whole, part, done = t.new_label("whole"), t.new_label("part"), t.new_label("stored")
-        t.br_if(t.cmp("sge", count, i64(n)), whole, part)
-        t.label(whole)
-        self._store_lanes(access, value, None)
-        t.br(done)
-        t.label(part)
-        self._store_lanes(access, value, count)
-        t.br(done)
-        t.label(done)
+        with t.if_else(t.cmp("sge", count, i64(n))) as turn:
+            self._store_lanes(access, value, None)
+            next(turn)
+            self._store_lanes(access, value, count)
 
     def _store_lanes(self, access: Access, value: Register, count: V | None) -> None:
         t, n, dtype = self.t, self.lanes, access.dtype

@@ -9,7 +9,7 @@ from ..ir import Op, Value
 from ..llvm.convert import Register, convert
 from ..llvm.text import V
 from . import atomics, whole
-from .loops import Counted, When
+from .loops import Counted, either
 from .memory import address, clamp, i64, join, lane_numbers, parts, select
 from .strips import Item, pointer
 
@@ -84,21 +84,14 @@ def _load_run(nest: NestCode, dtype: str, start: V, index: Item, active: V | Non
     where = address(t, start, first, dtype)
     if active is None:
         return nest.memory.load(dtype, where, n)
+
+    def some() -> Register:
+        found = nest.memory.load_masked(dtype, where, active)
+        return found or nest.memory.gather(dtype, address(t, where, lane_numbers(n), dtype), active)
+
     # Most vectors are whole.
-    whole, part, done = t.new_label("whole"), t.new_label("part"), t.new_label("loaded")
-    t.br_if(t.intrinsic("vector.reduce.and", active, ty="i1"), whole, part)
-    t.label(whole)
-    a, from_a = nest.memory.load(dtype, where, n), t.block
-    t.br(done)
-    t.label(part)
-    b = nest.memory.load_masked(dtype, where, active)
-    if b is None:
-        offsets = lane_numbers(n)
-        b = nest.memory.gather(dtype, address(t, where, offsets, dtype), active)
-    from_b = t.block
-    t.br(done)
-    t.label(done)
-    return join([t.phi(x.ty, (x, from_a), (y, from_b)) for x, y in zip(parts(a), parts(b), strict=True)])
+    whole = t.intrinsic("vector.reduce.and", active, ty="i1")
+    return either(t, whole, lambda: nest.memory.load(dtype, where, n), some)
 
 
 def _rate(value: Value, axis: int, known: dict[tuple[Value, int], int | None]) -> int | None:
@@ -142,16 +135,11 @@ def _load_neighbours(nest: NestCode, dtype: str, start: V, index: V, active: V |
     side_by_side = t.cmp("eq", index, t.bin("add", t.splat(first, n), lane_numbers(n, first.ty)))
     if active is not None:
         side_by_side = t.bin("and", side_by_side, active)
-    run, apart, done = t.new_label("run"), t.new_label("apart"), t.new_label("loaded")
-    t.br_if(t.intrinsic("vector.reduce.and", side_by_side, ty="i1"), run, apart)
-    t.label(run)
-    a, from_a = nest.memory.load(dtype, address(t, start, first, dtype), n), t.block
-    t.br(done)
-    t.label(apart)
-    b, from_b = nest.memory.gather(dtype, address(t, start, index, dtype), active), t.block
-    t.br(done)
-    t.label(done)
-    return join([t.phi(x.ty, (x, from_a), (y, from_b)) for x, y in zip(parts(a), parts(b), strict=True)])
+    return either(
+        t, t.intrinsic("vector.reduce.and", side_by_side, ty="i1"),
+        lambda: nest.memory.load(dtype, address(t, start, first, dtype), n),
+        lambda: nest.memory.gather(dtype, address(t, start, index, dtype), active),
+    )  # fmt: skip
 
 
 def gather(nest: NestCode, item: Item, args: list[Register], n: int) -> Register:
@@ -203,23 +191,18 @@ def _scatter(nest: NestCode, op: Op) -> None:
     ptr = nest.code.integer(op.operands[1])
     value, index, *mask = [nest.operand(v) for v in (op.operands[0], *op.operands[2:])]
     if not nest.rank:
-        with When(nest.t, parts(mask[0])[0]) if mask else When(nest.t, V("true", "i1")):
+        with t.if_(parts(mask[0])[0] if mask else None):
             _scatter_one(nest, op, value, address(t, ptr, parts(index)[0], dtype))
         return
     item = nest.nest.item(op.operands[2])
     if nest.count is None and "combine" not in op.attrs and _step(nest, item) == 1:
         # Most vectors are whole.
-        whole, part, done = t.new_label("whole"), t.new_label("part"), t.new_label("stored")
         active = parts(mask[0])[0] if mask else V("true", "i1")
-        t.br_if(t.intrinsic("vector.reduce.and", active, ty="i1") if mask else active, whole, part)
-        t.label(whole)
-        (first,) = parts(_first(nest, item))
-        nest.memory.store(dtype, value, address(t, ptr, first, dtype))
-        t.br(done)
-        t.label(part)
-        _scatter_lanes(nest, op, ptr, value, index, mask)
-        t.br(done)
-        t.label(done)
+        with t.if_else(t.intrinsic("vector.reduce.and", active, ty="i1") if mask else active) as turn:
+            (first,) = parts(_first(nest, item))
+            nest.memory.store(dtype, value, address(t, ptr, first, dtype))
+            next(turn)
+            _scatter_lanes(nest, op, ptr, value, index, mask)
         return
     _scatter_lanes(nest, op, ptr, value, index, mask)
 
@@ -229,11 +212,9 @@ def _scatter_lanes(nest: NestCode, op: Op, ptr: V, value: Register, index: Regis
     places = op.operands[2].type.dtype
     values, indices = nest.spill(value, dtype), nest.spill(index, places)
     masks = nest.spill(mask[0], "bool") if mask else []
-    with _each_lane(nest) as lane:
-        active = parts(nest.lane_of(masks, "bool", lane))[0] if masks else V("true", "i1")
-        with When(t, active):
-            where = address(t, ptr, parts(nest.lane_of(indices, places, lane))[0], dtype)
-            _scatter_one(nest, op, nest.lane_of(values, dtype, lane), where)
+    with _each_lane(nest) as lane, t.if_(parts(nest.lane_of(masks, "bool", lane))[0] if masks else None):
+        where = address(t, ptr, parts(nest.lane_of(indices, places, lane))[0], dtype)
+        _scatter_one(nest, op, nest.lane_of(values, dtype, lane), where)
 
 
 def _each_lane(nest: NestCode) -> Counted:
@@ -256,8 +237,7 @@ def _atomic(nest: NestCode, op: Op) -> None:
     def run(values: list[Register]) -> Register:
         for cell in old:
             t.store(parts(code.constant(0, dtype, 0))[0], cell, 8)
-        active = parts(values.pop())[0] if masked else V("true", "i1")
-        with When(t, active):
+        with t.if_(parts(values.pop())[0] if masked else None):
             *first, value, index = values
             where = address(t, ptr, parts(index)[0], dtype)
             found = atomics.one(code, op, where, value, first[0] if cas else None)
@@ -335,6 +315,6 @@ def _check(nest: NestCode, op: Op) -> None:
     if errors is None:
         return
     where = nest.code.integer(errors)
-    with When(nest.t, t.any(bad)):
+    with t.if_(t.any(bad)):
         old = t.load(where, "i64", 8)
         t.store(t.select(t.cmp("eq", old, i64(0)), i64(nest.code.checks[op]), old), where, 8)

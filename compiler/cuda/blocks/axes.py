@@ -256,11 +256,7 @@ def _shift_left(n: int, a: Axis, b: Axis) -> Axis:
     return Axis(1, a.within(1), min(a.same, b.same))
 
 
-def _lesser(n: int, a: Axis, b: Axis) -> Axis:
-    return Axis(1, min(a.within(1), b.within(1)), min(a.same, b.same))
-
-
-def _bits(n: int, a: Axis, b: Axis) -> Axis:
+def _either(n: int, a: Axis, b: Axis) -> Axis:
     return Axis(1, min(a.within(1), b.within(1)), min(a.same, b.same))
 
 
@@ -292,8 +288,8 @@ def _greater(n: int, a: Axis, b: Axis) -> Axis:
 _RULES: dict[str, Callable[..., Axis]] = {
     "add": _add, "subtract": _subtract, "multiply": _multiply,
     "floor_divide": _divide, "trunc_divide": _divide, "remainder": _remainder, "fmod": _remainder,
-    "left_shift": _shift_left, "minimum": _lesser, "maximum": _lesser, "fmin": _lesser, "fmax": _lesser,
-    "bitwise_and": _and, "bitwise_or": _bits, "bitwise_xor": _bits,
+    "left_shift": _shift_left, "minimum": _either, "maximum": _either, "fmin": _either, "fmax": _either,
+    "bitwise_and": _and, "bitwise_or": _either, "bitwise_xor": _either,
     "logical_and": _equal, "logical_or": _equal, "logical_xor": _equal,
     # A run is cut where x passes the bound: below it for these two, behind it for the others.
     "less": _less, "greater_equal": _less, "greater": _greater, "less_equal": _greater,
