@@ -135,7 +135,14 @@ def writable_address(x: Any, addressof: Any = ctypes.addressof, from_buffer: Any
 def _torch() -> Library:
     torch = importlib.import_module("torch")
     current = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    return Library("torch", lambda x: (x.dtype, x.get_device(), x.data_ptr()), current)
+    return Library("torch", _read_torch, current)
+
+
+def _read_torch(x: Any) -> Pointer:
+    address = x.data_ptr()
+    if not address and x.numel():
+        raise TypeError(f"a tensor on {x.device} has no memory")
+    return x.dtype, x.get_device(), address
 
 
 def _cupy() -> Library:

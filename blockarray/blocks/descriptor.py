@@ -111,6 +111,12 @@ def device_of(arguments: Iterable[Any]) -> Device:
     return default_device()
 
 
+def refused(x: Any) -> TypeError:
+    """What is said of an argument that is of no known kind."""
+    instead = "pass an array, or a tuple" if isinstance(x, list | range) else "is it to be a tl.constexpr?"
+    return TypeError(f"a kernel cannot take a {type(x).__name__}: {instead}")
+
+
 def integer_type(x: int) -> str:
     """The type that an argument has which is an integer."""
     bits = (31, "i32"), (63, "i64")
@@ -175,6 +181,6 @@ def describe(x: Any, ones: bool, multiples: bool, name: str, places: list[str], 
         kind = f.Pointer(ir_dtype(dtype)[0], multiples and not address & 15)
         homes.setdefault(max(index, HOST), name)
     else:
-        raise TypeError(f"a kernel cannot take a {type(x).__name__}; is it to be a tl.constexpr?")
+        raise refused(x)
     places.append(name)
     return kind

@@ -707,6 +707,10 @@ def jit(fn: Any = None, **options: Any) -> Any:
     JITFunction
         `kernel[grid](*arguments, num_warps=4, ...)` launches it.
     """
+    if given := options.keys() & OPTIONS.keys() - {"debug"}:
+        raise TypeError(
+            f"jit has no option {', '.join(sorted(given))}: say it at the launch, or in a Config of autotune"
+        )
     return (lambda fn: JITFunction(fn, **options)) if fn is None else JITFunction(fn, **options)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..array import Array
 from . import memory
 from .arguments import HOST, Library, Reinterpreted, library, writable_address
-from .descriptor import TensorDescriptor, is_constant, is_real
+from .descriptor import TensorDescriptor, is_constant, is_real, refused
 
 #: What is made of an argument: a constant of the compiled kernel, or a parameter.  A kernel of its own is compiled for
 #: the number 1 (from ONES on), and for multiples of 16.
@@ -57,8 +57,7 @@ def walker(roles: Sequence[int]) -> Any:
         facts = f"v{k} & 15" if roles[k] == SPECIALIZED else "0"
         lines += [
             f"    kind = type(x{k})",
-            "    if kind is tensor:",
-            f"        v{k} = x{k}.data_ptr()",
+            f"    if kind is tensor and (v{k} := x{k}.data_ptr()):",
             f"        index = x{k}.get_device()",
             f"        k{k} = x{k}.dtype, index, {facts}",
             f"    elif kind is int and (k{k} := codes{roles[k]}.get(x{k}) or learn(x{k}, {roles[k]})):",
@@ -185,7 +184,7 @@ def see(x: Any, role: int, key: list[Any], values: list[Any], seen: Seen) -> Non
         value = getattr(x, "value", x)
         key += exact(value), type(value)
     else:
-        raise TypeError(f"a kernel cannot take a {type(x).__name__}; is it to be a tl.constexpr?")
+        raise refused(x)
 
 
 space.update(

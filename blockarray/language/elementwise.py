@@ -22,6 +22,7 @@ from .values import (
     element_type,
     floordiv,
     is_number,
+    known_number,
     member,
     operands,
     same_shape,
@@ -46,10 +47,18 @@ def static_int(x: Any, what: str) -> int:
     """`x`, which must be an integer that is known when the kernel is compiled."""
     x = unwrap(x)
     if isinstance(x, Tensor):
-        raise CompilationError(f"{what} must be a constexpr, not a run-time value of type {x.type}")
+        raise CompilationError(f"{what} must be a constexpr, not a run-time value of type {x.type}{_constant_by(x)}")
     if isinstance(x, bool) or not hasattr(x, "__index__"):
         raise CompilationError(f"{what} must be a constexpr integer, not {x!r}")
     return int(x.__index__())
+
+
+def _constant_by(x: Tensor) -> str:
+    """How what is known at run time would become a constant."""
+    if x.value.op is None and x.value.name and not x.dtype.is_ptr():
+        return f": annotate the parameter {x.value.name} with tl.constexpr"
+    number = known_number(x)
+    return "" if number is None else f": annotate the variable, as NAME: tl.constexpr = {number}"
 
 
 def block_shape(shape: Any, what: str = "the shape") -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import builtins
 import difflib
 import inspect
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
@@ -19,7 +20,7 @@ from . import elementwise, program
 from .control import Control
 from .emit import builder
 from .errors import CompilationError
-from .merge import Missing, decayed, spell
+from .merge import Missing, decayed, parts, spell
 from .names import Names, is_const_annotation, is_constexpr_annotation
 from .source import NAMES, function_of, source_of
 from .types import constexpr, constexpr_type, pointer_type, unwrap
@@ -38,6 +39,10 @@ _COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Eq: ("equal", operator.eq), ast.NotEq: ("not_equal", operator.ne), ast.Lt: ("less", operator.lt),
     ast.LtE: ("less_equal", operator.le), ast.Gt: ("greater", operator.gt), ast.GtE: ("greater_equal", operator.ge),
 }  # fmt: skip
+
+
+def _language() -> ModuleType:
+    return sys.modules[_PACKAGE]
 
 
 def has_tensor(x: Any) -> bool:
@@ -187,6 +192,7 @@ class Visitor(Control):
             near = difflib.get_close_matches(node.attr, dir(owner), 1)
             hint = f": did you mean {near[0]}?" if near else ""
             what = ast.unparse(node.value) if isinstance(owner, ModuleType) else spell(owner)
+            hint = hint or (": lists are tuples in kernels" if hasattr(list, node.attr) and parts(owner) else "")
             raise CompilationError(f"{what} has no attribute {node.attr}{hint}")
         return getattr(owner, node.attr)
 
@@ -374,6 +380,9 @@ class Visitor(Control):
         if module == "builtins":
             hint = f": use x.to({_CASTS[name]})" if name in _CASTS else ""
             raise CompilationError(f"Python's {name} takes no tensors{hint}")
+        home = (module or type(function).__module__).partition(".")[0]
+        if home != self.function.__module__.partition(".")[0] and callable(getattr(_language(), name, None)):
+            raise CompilationError(f"{home}'s {name} takes no tensors: use tl.{name}")
         raise CompilationError(f"{name} is no function of kernels: decorate it with blockarray.jit")
 
     # -- assignments ----------------------------------------------------------------------------------------------

@@ -393,6 +393,8 @@ def test_errors_name_kernel_and_argument():
         ba.jit(do_not_specialize=["z"])(lambda x: x)
     with pytest.raises(ValueError, match="BLOCK: marked as constexpr and listed in do_not_specialize"):
         ba.jit(do_not_specialize=["BLOCK"])(add.fn)[1,](a, a, a, 16, BLOCK=16)
+    with pytest.raises(TypeError, match="jit has no option num_warps: say it at the launch"):
+        ba.jit(num_warps=8)
     with pytest.raises(TypeError, match="waiting is made by async def"):
 
         @ba.jit

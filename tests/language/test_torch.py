@@ -50,6 +50,11 @@ def test_reinterpreted():
     assert [p.type.dtype for p in compiled.kernel.params[:3]] == ["u32"] * 3
 
 
+def test_tensors_without_memory():
+    with pytest.raises(TypeError, match="a tensor on meta has no memory"):
+        add[1,](*[torch.zeros(8, device="meta")] * 3, 8, BLOCK=8)
+
+
 def test_beside_arrays_of_the_library():
     x = torch.arange(32, dtype=torch.float32, device=DEVICE)
     a, out = ba.arange(32, dtype="f") * 2, torch.zeros(32, device=DEVICE)
