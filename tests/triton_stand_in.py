@@ -252,7 +252,7 @@ def with_texts(device: str) -> None:
 #: Statements about code, and about errors.
 _TEXT = re.compile(
     r"\b(ttir|ttgir|llir|amdgcn|ptx|sass|cubin|kernel_info|(load|store)_line|file_lines|repro|to_str|source_text)\b"
-    r"|\.asm\[|\bpattern\.|The TTGIR does not"
+    r"|\.asm\[|\bpattern\.|The TTGIR does not|\bloop_unroll_factor <= 0"
 )
 _WORDS = re.compile(
     r"\b(exc_info|__cause__|(expected_)?err_msg|error_msg|assertion_err|exception_out_of_resource)\b|e\.value"
