@@ -46,6 +46,7 @@ STAGES = 3
 COPIES = {4: "ca", 8: "ca", 16: "cg"}
 #: Ops that may be computed twice, beside those that are elementwise.
 _PURE = assign.SHAPES | {"const", "iota", "program_id", "int_to_ptr"}
+BEHIND = "read"
 #: Schedulers of a processor, among which its warps are divided.
 SCHEDULERS = 4
 #: Bytes of a round's tiles up to which more programs on a processor do better than warps of their own.
@@ -174,6 +175,15 @@ class Finder:
         return False
 
 
+def _anchor(body: Block, load: Op) -> Op:
+    if BEHIND == "end":
+        return body.ops[-2]
+    rest = body.ops[body.ops.index(load) :]
+    if BEHIND == "reduce":
+        return next((op for op in rest if op.name == "reduce"), load)
+    return load
+
+
 def _inside(op: Op) -> Iterator[Op]:
     for region in op.regions:
         for inner in region.ops:
@@ -222,7 +232,7 @@ class _Ahead(Rewriter):
         #: By load: its stream, the stream's number, and the stages.
         self.loads: dict[Op, tuple[Stream, int, int]] = {}
         #: What is copied to a tile's slot as soon as the tile has been taken from there.
-        self.behind: dict[Op, Op] = {}
+        self.behind: dict[Op, list[Op]] = {}
         self.slot: Value | None = None
 
     def op(self, op: Op) -> None:
@@ -231,7 +241,6 @@ class _Ahead(Rewriter):
             attrs = attributes(stream, number, stages)
             if stream.own:
                 self.replace(op, (self._emit("own", (self.slot,), op.result.type, **attrs),))
-                self.out += [self.behind.pop(op)] if op in self.behind else []
                 return
             tile = self._emit("staged", (self.slot,), op.result.type, **attrs)
             self.replace(op, (tile if stream.deep is not None else self._emit("read", (tile,), tile.type),))
@@ -292,12 +301,14 @@ class _Ahead(Rewriter):
         waits = any(op.name == "load_ptr" for op in needed)
         if own and not waits:
             *copies, commit = fetches
-            self.behind.update(zip([s.op for s in streams], copies, strict=True))
+            for s, copy in zip(streams, copies, strict=True):
+                self.behind.setdefault(_anchor(body, s.op), []).append(copy)
             waits, fetches = True, [commit]
         self.out += () if waits else fetches
         around, self.slot = self.slot, slot
         for op in body.ops[:-1]:
             self.op(op)
+            self.out += self.behind.pop(op, ())
         self.slot = around
         self.out += fetches if waits else ()
         at_end = self._emit("equal", (slot, last), BOOL)
