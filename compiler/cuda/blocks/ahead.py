@@ -47,6 +47,8 @@ COPIES = {4: "ca", 8: "ca", 16: "cg"}
 #: Ops that may be computed twice, beside those that are elementwise.
 _PURE = assign.SHAPES | {"const", "iota", "program_id", "int_to_ptr"}
 BEHIND = "read"
+#: Bytes of a copy from which on it is no slower than a load to registers.
+NARROWEST = 8
 #: Schedulers of a processor, among which its warps are divided.
 SCHEDULERS = 4
 #: Bytes of a round's tiles up to which more programs on a processor do better than warps of their own.
@@ -92,8 +94,9 @@ class Finder:
             return []
         loads = [op for op in loop.regions[0].ops if op.name in assign.LOADS and op.result.type.extents]
         alone = loop.attrs.get("num_stages") and _APART.isdisjoint({op.name for op in _inside(loop)})
-        made = self.alone if alone else self._stream
-        return [s for op in loads if (s := made(op)) is not None and self._steps(loop, s) is not None]
+        found = [s for op in loads if (s := self.alone(op) if alone else self._stream(op)) is not None]
+        wide = [s for s in found if not s.own or s.width * dtypes.SIZE[s.op.result.type.dtype] >= NARROWEST]
+        return [s for s in wide if self._steps(loop, s) is not None]
 
     def _steps(self, loop: Op, stream: Stream) -> tuple[list[Op], list[int]] | None:
         found = steps(loop, stream.op.operands)

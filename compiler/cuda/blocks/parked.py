@@ -47,12 +47,13 @@ def _plan(kernel: Kernel, target: Target) -> _Plan | None:
         return None
     if not all(_is_divided(op) for op in kernel.body.ops):
         return None
-    takers, meetings = _takers(kernel), [k for k, op in enumerate(kernel.body.ops) if op.name == "reduce"]
+    takers = _takers(kernel)
+    meetings = [k for k, op in enumerate(kernel.body.ops) if op.name == "reduce" or op.name in _STORES]
     parked = set[Op]()
     for k, op in enumerate(kernel.body.ops):
         if op.name in assign.LOADS and op.result.type.extents:
             last = max(takers[op], default=k)
-            # A reduction may be what keeps a store from overwriting what others have yet to load.
+            # A store, or others' behind a reduction, may overwrite what is to be loaded.
             if len(takers[op]) > 1 or any(k < meeting < last for meeting in meetings):
                 parked.add(op)
     nbytes = sum(dtypes.SIZE[op.result.type.dtype] for op in parked) * extents[0] * (1 - HELD)

@@ -194,7 +194,7 @@ def transpose(rows: int = 70, columns: int = 50, tall: int = 32, wide: int = 32,
     return m.case()
 
 
-def softmax_in_turns(rows: int = 7, columns: int = 300, programs: int = 3, stages: int = 4, warps: int = 8) -> Case:
+def softmax_in_turns(rows: int = 7, columns: int = 304, programs: int = 3, stages: int = 4, warps: int = 8) -> Case:
     """Programs that go through rows."""
     block = 1 << (columns - 1).bit_length()
     m = Blocks("softmax_in_turns", (programs,), warps)
@@ -215,12 +215,12 @@ def softmax_in_turns(rows: int = 7, columns: int = 300, programs: int = 3, stage
 
 
 def rounds(
-    count: int = 5, stages: int = 4, columns: int = 250, block: int = 256, dtype: str = "f32", other: float = 2.5,
-    step: int = 1, warps: int = 1, aligned: bool = False, table: bool = False, twice: bool = True,
+    count: int = 5, stages: int = 4, columns: int = 240, block: int = 256, dtype: str = "f32", other: float = 2.5,
+    step: int = 1, warps: int = 1, table: bool = False, twice: bool = True,
 ) -> Case:  # fmt: skip
     """Sums of rows, from `count` rounds' places or from those in a table; `twice` also of another array's."""
     m = Blocks("rounds", (1,), warps)
-    x, y = (m.array(dtype, 8 * columns, aligned=aligned) for _ in range(2))
+    x, y = (m.array(dtype, 8 * columns) for _ in range(2))
     places = m.array("i32", 8, m.rng.permutation(8).astype(np.int32))
     out, rows, width = m.array("f32", block), m.scalar("i32", count), m.scalar("i64", columns)
     m.begin()
@@ -575,14 +575,14 @@ CASES = {
     "softmax rows f16": lambda: softmax_rows(columns=256, tall=4, dtype="f16"),
     "softmax in turns": softmax_in_turns,
     "softmax in turns 1024": lambda: softmax_in_turns(columns=1024, programs=2),
-    "softmax in turns, several rows": lambda: softmax_in_turns(3, 100, 1, 2, 1),
+    "softmax in turns, several rows": lambda: softmax_in_turns(3, 112, 1, 2, 1),
     "rounds": rounds,
     "rounds, none": lambda: rounds(1),
     "rounds, fewer than stages": lambda: rounds(2, 5, twice=False),
-    "rounds f16": lambda: rounds(8, 3, 256, dtype="f16", aligned=True),
-    "rounds f64": lambda: rounds(6, 3, 64, 64, "f64", -np.inf),
-    "rounds, large steps": lambda: rounds(7, 4, step=1 << 30, aligned=True),
-    "rounds, from a table": lambda: rounds(7, 3, table=True, warps=4),
+    "rounds f16": lambda: rounds(8, 3, dtype="f16"),
+    "rounds f64": lambda: rounds(6, 3, 48, 64, "f64", -np.inf),
+    "rounds, large steps": lambda: rounds(7, 4, step=1 << 30),
+    "rounds, from a table": lambda: rounds(7, 3, table=True, warps=2),
     "layer norm": layer_norm,
     "layer norm of one block": lambda: layer_norm(columns=500, dtype="f16"),
     "layer norm bf16": lambda: layer_norm(columns=1536, dtype="bf16"),

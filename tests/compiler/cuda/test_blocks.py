@@ -138,7 +138,6 @@ def test_exchanges_in_turns_wait_for_each_other() -> None:
     ("case", "loads"),
     [
         (lambda: kernels.softmax(2, 8000, warps=1), 1),
-        (lambda: kernels.softmax(1, 8187, warps=1), 1),
         (lambda: kernels.row_norm(early=False), 1),
         (lambda: kernels.row_norm(8064, dtype="bf16"), 2),
     ],
