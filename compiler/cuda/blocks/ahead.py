@@ -21,6 +21,7 @@ import numpy as np
 from ... import dtypes
 from ...ir import BOOL, EFFECTS, I64, Block, Kernel, Op, Type, Value, written
 from ...llvm.convert import Register
+from ...llvm.convert import constant as constant_of
 from ...llvm.text import V
 from ...passes.dce import dce
 from ...passes.rewrite import Rewriter
@@ -487,36 +488,47 @@ class Ahead:
             places = [stored.pointer(given.threads, first) for first in firsts]
         there, writer = code.integer(inside), None if own else code.writer(given)
         copies: list[tuple[V, int, V, int, V, V]] = []
+        outside: list[tuple[V, int, V]] = []
         counts = self._counts(access, inner, width, op.attrs["whole"])
         for place, (ptr, beyond), (mask, count) in zip(places, access.addresses(), counts, strict=True):
+            outside += [] if mask is None else [(*place, mask)]
             mask = there if mask is None else t.bin("and", there, mask)
             copies.append((*place, ptr, beyond, mask, count))
-        fill = dtypes.cast_array(np.asarray(op.attrs.get("other", 0)), dtypes.NUMPY[dtype]).tobytes() * width
+        other = op.attrs.get("other", 0)
+        fills = any(dtypes.cast_array(np.asarray(other), dtypes.NUMPY[dtype]).tobytes())
         after = t.new_label("copied")
         if writer is not None:
             some = t.new_label("copies")
             t.br_if(writer, some, after)
             t.label(some)
         for copy in copies:
-            if any(fill):
-                self._fill(fill, *copy[:5])
+            if fills:
+                self._copy_some(width * size, *copy[:5])
             else:
                 self._copy(width * size, size, op.attrs["whole"], *copy)
+        if fills and outside:
+            self._fill([constant_of(t, other, dtype)] * width, dtype, outside)
         if writer is not None:
             t.br(after)
             t.label(after)
 
-    def _fill(self, fill: bytes, to: V, further: int, ptr: V, beyond: int, mask: V) -> None:
-        """Copy some elements, if the mask says so, and else put down others."""
-        nbytes, t = len(fill), self.code.t
-        words = [i32(int.from_bytes(fill[k : k + 4], "little", signed=True)) for k in range(0, nbytes, 4)]
-        copy = f"@$2 cp.async.{COPIES[nbytes]}.shared.global [$0+{further}], [$1+{beyond}], {nbytes};"
-        vector = f"v{len(words)}." if len(words) > 1 else ""
-        names = ", ".join(f"${3 + k}" for k in range(len(words)))
-        text = f"{copy} @!$2 st.shared.{vector}b32 [$0+{further}], {{{names}}};"
-        constraints = ",".join(["l", "l", "b", *["r"] * len(words)])
-        operands = ", ".join(map(str, (to, ptr, mask, *words)))
-        t.line(f'call void asm sideeffect "{text}", "{constraints},~{{memory}}"({operands})')
+    def _copy_some(self, nbytes: int, to: V, further: int, ptr: V, beyond: int, mask: V) -> None:
+        """Copy some elements, if the mask says so."""
+        text = f"@$2 cp.async.{COPIES[nbytes]}.shared.global [$0+{further}], [$1+{beyond}], {nbytes};"
+        self.code.t.line(f'call void asm sideeffect "{text}", "l,l,b,~{{memory}}"({to}, {ptr}, {mask})')
+
+    def _fill(self, values: list[Register], dtype: str, places: list[tuple[V, int, V]]) -> None:
+        """Put down what is at places whose masks are not set."""
+        t = self.code.t
+        some, after, whole = t.new_label("fill"), t.new_label("filled"), V("true", "i1")
+        for *_, mask in places:
+            whole = t.bin("and", whole, mask)
+        t.br_if(whole, after, some)
+        t.label(some)
+        for to, further, mask in places:
+            memory.store(t, values, to, dtype, t.bin("xor", mask, V("true", "i1")), further)
+        t.br(after)
+        t.label(after)
 
     def _copy(
         self, nbytes: int, size: int, whole: bool, to: V, further: int, ptr: V, beyond: int, mask: V, count: V

@@ -32,8 +32,8 @@ _CASTS = frozenset((
 ))  # fmt: skip
 #: Threads that run side by side; further programs come after.
 TOGETHER = 1 << 14
-#: A copy, or else constants.
-_FILLING = re.compile(r"@\$2 cp\.async\.c[ag]\.shared\.global \[\$0\+(\d+)\], \[\$1\+(\d+)\], (\d+); @!\$2 st\.shared")
+#: A copy, if a predicate says so.
+_PREDICATED = re.compile(r"@\$2 cp\.async\.c[ag]\.shared\.global \[\$0\+(\d+)\], \[\$1\+(\d+)\], (\d+);")
 #: Where the shared memory of a cluster's first block lies as the other blocks see it, and how far apart they are.
 REMOTE, APART = 1 << 32, 1 << 24
 
@@ -397,10 +397,9 @@ class Emulator:
                 copied = gpu_warps.copied(self, source + beyond, width // 4, np.where(ignored, 0, width), mask)
                 self.copies.append((copied, to + further, mask, self.groups.copy()))
                 return
-            if found := _FILLING.match(text):
+            if found := _PREDICATED.match(text):
                 further, beyond, width = map(int, found.groups())
-                to, source, there, *words = map(self.typed, operands)
-                self._store(np.stack(words, 1), to + further, "ptr addrspace(3)", mask & ~there)
+                to, source, there = map(self.typed, operands)
                 copied = gpu_warps.copied(self, source + beyond, width // 4, np.full(self.count, width), mask & there)
                 self.copies.append((copied, to + further, mask & there, self.groups.copy()))
                 return
