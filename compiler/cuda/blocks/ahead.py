@@ -575,6 +575,9 @@ class Ahead:
     def wait(self, op: Op) -> None:
         """Wait for the present round's copies."""
         t = self.code.t
+        if op.attrs.get("fence"):
+            # Or else ptxas may issue loads to registers behind it.
+            t.line('call void asm sideeffect "fence.acq_rel.cta;", "~{memory}"() nounwind')
         t.call("llvm.nvvm.cp.async.wait.group", "void", [i32(op.attrs["pending"])], "nounwind")
         if op.attrs["proxy"]:
             # Tensor cores read memory themselves.
