@@ -150,7 +150,9 @@ class _Parked(Rewriter):
         assert op is not None
         if (op, k) in self.copies:
             if not self.waited:
-                self.out.append(Op("await", (self.slot,), (), {"pending": 0, "proxy": False, "own": True, "fence": True}))
+                self.out.append(
+                    Op("await", (self.slot,), (), {"pending": 0, "proxy": False, "own": True, "fence": True})
+                )
                 self.waited = True
             made = Op("own", (self.slot,), (Type(value.type.dtype, self.extents),), self.copies[op, k])
         else:
