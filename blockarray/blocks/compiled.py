@@ -81,8 +81,12 @@ class Compiled:
 
     def __getitem__(self, grid: Any) -> partial[Any]:
         """Launch it by `compiled[grid](...)`, with the options that it was compiled with."""
-        extra = {k: v for k, v in self.options.items() if k not in self.function.arg_names}
-        return partial(self.function.launch, grid, **extra)
+        return partial(self.function.launch, grid, **self._extra)
+
+    @cached_property
+    def _extra(self) -> dict[str, Any]:
+        """The options that are no arguments."""
+        return {k: v for k, v in self.options.items() if k not in self.function.arg_names}
 
     def run(self, values: list[Any], programs: int, stream: int | None = None) -> Any:
         """Run it, or queue it on its device's stream or on another one of the device.
@@ -210,7 +214,7 @@ class Compiled:
     def n_spills(self) -> int:
         return self.resources["spills"] // 4
 
-    @property
+    @cached_property
     def metadata(self) -> Any:
         """The options and the shared memory, as attributes."""
         return SimpleNamespace(name=self.name, shared=max(1, self.resources["shared"]), **self.options)

@@ -27,7 +27,8 @@ def softmax_kernel(x, out, x_stride, out_stride, n, BLOCK: tl.constexpr):
 
 
 # The block has to hold a row, so its size follows from the arguments.  `num_warps` says how many groups of 32 threads
-# work on a program on a GPU: the longer the rows, the more.
+# work on a program on a GPU: the longer the rows, the more.  A row of 65536 numbers does not fit in the registers of 32
+# of them; the compiler keeps a part of it in shared memory.
 #
 # On a GPU, a program of one short row has so little to do that starting it takes longer.  So short rows are taken
 # several at a time there, as a block of two dimensions, which is reduced along the second.

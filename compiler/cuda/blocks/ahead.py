@@ -6,7 +6,7 @@ such a load the effect `fetch` of a later round's tile, with copies of the scala
 other ops take, too.  A loop begins a round with `await`, and so all threads are done with the slot that is filled next.
 
 Where nothing is multiplied, each thread copies what it takes itself (`own`): it waits for nobody, and a slot is filled
-again as soon as its tile is in registers.
+again in the round that takes its tile to registers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ STAGES = 3
 COPIES = {4: "ca", 8: "ca", 16: "cg"}
 #: Ops that may be computed twice, beside those that are elementwise.
 _PURE = assign.SHAPES | {"const", "iota", "program_id", "int_to_ptr"}
-BEHIND = "read"
 #: Bytes of a copy from which on it is no slower than a load to registers.
 NARROWEST = 8
 #: Schedulers of a processor, among which its warps are divided.
@@ -179,13 +178,10 @@ class Finder:
         return False
 
 
-def _anchor(body: Block, load: Op) -> Op:
-    if BEHIND == "end":
-        return body.ops[-2]
+def _reduction(body: Block, load: Op) -> Op:
+    """The first reduction behind a load; the load itself, if there is none."""
     rest = body.ops[body.ops.index(load) :]
-    if BEHIND == "reduce":
-        return next((op for op in rest if op.name == "reduce"), load)
-    return load
+    return next((op for op in rest if op.name == "reduce"), load)
 
 
 def _inside(op: Op) -> Iterator[Op]:
@@ -235,7 +231,7 @@ class _Ahead(Rewriter):
         self.count = 0
         #: By load: its stream, the stream's number, and the stages.
         self.loads: dict[Op, tuple[Stream, int, int]] = {}
-        #: What is copied to a tile's slot as soon as the tile has been taken from there.
+        #: By op: what is copied behind it, to slots from which tiles have been taken by then.
         self.behind: dict[Op, list[Op]] = {}
         self.slot: Value | None = None
 
@@ -305,8 +301,11 @@ class _Ahead(Rewriter):
         waits = any(op.name == "load_ptr" for op in needed)
         if own and not waits:
             *copies, commit = fetches
+            # Where a program has a processor for itself, behind what it stores; else while warps wait for each other.
+            alone = 2 * (stages - 1) * sum(_nbytes(s.op) for s in streams) > self.finder.target.shared
             for s, copy in zip(streams, copies, strict=True):
-                self.behind.setdefault(_anchor(body, s.op), []).append(copy)
+                anchor = body.ops[-2] if alone else _reduction(body, s.op)
+                self.behind.setdefault(anchor, []).append(copy)
             waits, fetches = True, [commit]
         self.out += () if waits else fetches
         around, self.slot = self.slot, slot
