@@ -498,6 +498,8 @@ class Emulator:
             return self._assembly(*asm, mask)
         ty, name, operands = called(text)
         args = [self.typed(a) for a in operands]
+        if name.startswith("llvm.") and not name.startswith("llvm.nvvm.") and ".sat." not in name:
+            return _result(name, ty, args)
         if "ldmatrix" in name:
             return gpu_warps.load_fragments(self, args[0], mask, ".trans" in name)
         if "mapa" in name:
@@ -550,12 +552,17 @@ class Emulator:
             return LIBRARY[plain](*(a.astype(np.float64) for a in args)).astype(type_of(ty))
         if name in self.functions:
             return self._invoke(name, args, mask)
-        function = FUNCTIONS[name.removeprefix("llvm.").removeprefix("nvvm.").split(".")[0]]
-        natural = name.startswith("llvm.u")
-        if natural:
-            args = [unsigned(a) for a in args]
-        result = function(*args)
-        return result.view(type_of(ty)) if natural else result.astype(type_of(ty))
+        return _result(name, ty, args)
+
+
+def _result(name: str, ty: str, args: list[np.ndarray]) -> np.ndarray:
+    """What an intrinsic gives for each thread by itself."""
+    function = FUNCTIONS[name.removeprefix("llvm.").removeprefix("nvvm.").split(".")[0]]
+    natural = name.startswith("llvm.u")
+    if natural:
+        args = [unsigned(a) for a in args]
+    result = function(*args)
+    return result.view(type_of(ty)) if natural else result.astype(type_of(ty), copy=False)
 
 
 def _beyond(asm: str) -> int:

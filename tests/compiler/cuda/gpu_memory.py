@@ -31,13 +31,15 @@ class Races:
         return ((other != 0) & (apart & 0xFFFFFFFF != 0) & ~earlier).any()
 
     def load(self, places: np.ndarray, who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> None:
-        mine = self._stamp(places, who, program, epoch)
+        mine = self._stamp(who, program, epoch)
         assert not self._meets(self.written, places, mine), "read before a barrier"
-        mine = self._stamp(places, who // self.readers, program, epoch)
+        mine = self._stamp(who // self.readers, program, epoch)
         before = self.read[places]
         self.read[places] = mine
         # All ones: several threads, of several programs.
         for other in (before, self.read[places]):
+            if not other.any() or (other == mine).all():
+                continue
             earlier = ((other ^ mine) & self.PROGRAM == 0) & (other >> 32 < mine >> 32)
             apart = np.where((other == 0) | earlier, 0, other ^ mine)
             if apart.any():
@@ -46,16 +48,16 @@ class Races:
                 self.read[places] = np.maximum(self.read[places], mine)
 
     def store(self, places: np.ndarray, who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> None:
-        mine = self._stamp(places, who, program, epoch)
-        reader = self._stamp(places, who // self.readers, program, epoch)
+        mine = self._stamp(who, program, epoch)
+        reader = self._stamp(who // self.readers, program, epoch)
         for seen, me in ((self.read, reader), (self.written, mine)):
             assert not self._meets(seen, places, me), "overwritten before a barrier"
         self.written[places] = mine
         assert (self.written[places] == mine).all(), "two threads write to one place"
 
     @staticmethod
-    def _stamp(places: np.ndarray, who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> np.ndarray:
-        return np.broadcast_to((epoch.astype(np.int64) << 32 | program << 14 | who + 1)[:, None], places.shape)
+    def _stamp(who: np.ndarray, program: np.ndarray, epoch: np.ndarray) -> np.ndarray:
+        return (epoch.astype(np.int64) << 32 | program << 14 | who + 1)[:, None]
 
 
 class Memory:
