@@ -128,7 +128,7 @@ def pointers(x_ptr, o_ptr, n, flag):
         q = p
         p += 1
     tl.store(o_ptr + 10, tl.load(q))
-    tl.store(o_ptr + 11, (x_ptr + 1 == x_ptr + i).to(tl.int32).sum())
+    tl.store(o_ptr + 11, tl.sum(tl.cast(x_ptr + 1 == x_ptr + i, tl.int32)))
 
 
 def test_pointers_that_become_others():
