@@ -128,7 +128,7 @@ def pointers(x_ptr, o_ptr, n, flag):
         q = p
         p += 1
     tl.store(o_ptr + 10, tl.load(q))
-    tl.store(o_ptr + 11, tl.sum(tl.cast(x_ptr + 1 == x_ptr + i, tl.int32)))
+    tl.store(o_ptr + 11, (x_ptr + 1 == x_ptr + i).to(tl.int32).sum())
 
 
 def test_pointers_that_become_others():
@@ -163,7 +163,7 @@ def truths(x_ptr, o_ptr, grid_0, errors, grid_1):
     tl.store(o_ptr + 1, x_ptr and True)
     tl.store(o_ptr + 2, not x_ptr)
     tl.store(o_ptr + 3, 2 if x_ptr == 0 else 3)
-    tl.store(o_ptr + 4, (x_ptr + 1 > x_ptr).to(tl.int32) + (x_ptr != o_ptr).to(tl.int32))
+    tl.store(o_ptr + 4, (x_ptr + 1 > x_ptr).to(tl.int32) + tl.cast(x_ptr != o_ptr, tl.int32))
     tl.store(o_ptr + 5, grid_0 + tl.load(errors) + grid_1)
 
 
