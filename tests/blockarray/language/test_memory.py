@@ -163,7 +163,7 @@ def truths(x_ptr, o_ptr, grid_0, errors, grid_1):
     tl.store(o_ptr + 1, x_ptr and True)
     tl.store(o_ptr + 2, not x_ptr)
     tl.store(o_ptr + 3, 2 if x_ptr == 0 else 3)
-    tl.store(o_ptr + 4, (x_ptr + 1 > x_ptr).to(tl.int32) + tl.cast(x_ptr != o_ptr, tl.int32))
+    tl.store(o_ptr + 4, tl.cast(x_ptr + 1 > x_ptr, tl.int32) + (x_ptr != o_ptr).to(tl.int32))
     tl.store(o_ptr + 5, grid_0 + tl.load(errors) + grid_1)
 
 
