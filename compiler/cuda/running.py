@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..ir import Block, Op, Value
 
-_COMMUTE = frozenset(("add", "multiply", "maximum", "equal", "logical_and"))
+_COMMUTE = frozenset(("add", "multiply", "maximum", "fmax", "equal", "logical_and"))
 
 
 class Walk(NamedTuple):
@@ -46,9 +46,9 @@ def read(loop: Op) -> Walk | None:
         _call("add", _call("multiply", "l", fade), f"sum({weights})"),
         f"dot({weights}, v, {_call('multiply', 'acc', fade)})",
     )
-    if tuple([_form(v, names) for v in body.ops[-1].operands]) != wanted:
+    if tuple([form(v, names) for v in body.ops[-1].operands]) != wanted:
         return None
-    if tuple([_form(v, {}) for v in loop.operands[3:]]) != ("-inf", "0.0", "0.0"):
+    if tuple([form(v, {}) for v in loop.operands[3:]]) != ("-inf", "0.0", "0.0"):
         before = loop.operands[3].op
         if before is None or before.name != "for" or loop.operands[3:] != before.results:
             return None
@@ -82,7 +82,7 @@ class Scaled(NamedTuple):
     masks: tuple[Op, ...]
 
     def same(self, other: Scaled) -> bool:
-        names = [x.by and _form(x.by, {}) for x in (self, other)]
+        names = [x.by and form(x.by, {}) for x in (self, other)]
         return names[0] == names[1] and self.divides == other.divides
 
 
@@ -141,7 +141,7 @@ def _call(name: str, *args: str) -> str:
     return f"{name}({', '.join(sorted(args) if name in _COMMUTE else args)})"
 
 
-def _form(value: Value, names: dict[Value, str]) -> str:
+def form(value: Value, names: dict[Value, str]) -> str:
     """An expression as text, without broadcasts and casts."""
     if value in names:
         return names[value]
@@ -149,8 +149,8 @@ def _form(value: Value, names: dict[Value, str]) -> str:
     if op is None:
         return value.name
     if op.name in ("broadcast", "cast"):
-        return _form(op.operands[0], names)
+        return form(op.operands[0], names)
     if op.name == "const":
         return str(op.attrs["value"])
     kind = op.attrs["kind"] if op.name == "reduce" else op.name
-    return _call(kind, *(_form(v, names) for v in op.operands))
+    return _call(kind, *(form(v, names) for v in op.operands))

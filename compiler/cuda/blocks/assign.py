@@ -232,7 +232,7 @@ class _Walk:
                 self._dot(op)
             case "reduce" | "argreduce" | "reduce_by":
                 self._across(op, op.attrs["dims"])
-            case "scan" | "scan_by" | "sort" | "flip" | "gather" | "histogram" | "split":
+            case "scan" | "scan_by" | "sort" | "flip" | "gather" | "histogram" | "split" | "joined":
                 self._whole(op)
             case "inline_asm":
                 self._inline(op)
@@ -296,7 +296,7 @@ class _Walk:
         """Ops that say themselves what they do with an operand in its home, or in a usual one."""
         x = op.operands[0]
         match op.name:
-            case "scan" | "scan_by" | "flip" | "sort":
+            case "scan" | "scan_by" | "flip" | "sort" | "joined":
                 found = self._work(op, x)
                 self._ask_all(op, found)
                 for v in op.results:

@@ -20,6 +20,8 @@ HANDLERS: dict[str, Callable[[Codegen, Op], None]] = {
     "store_ptr": memory.store,
     "store_view": memory.store,
     "reduce": reduce.reduce,
+    "beyond": reduce.beyond,
+    "joined": reduce.joined,
     "argreduce": reduce.argreduce,
     "reduce_by": reduce.reduce_by,
     "dot": dot.emit,

@@ -42,10 +42,31 @@ def reduce(code: Codegen, op: Op) -> None:
     def join_(a: State, b: State) -> State:
         return [math.emit(code.t, combine, [a[0], b[0]], [wide, wide], wide, code.target)]
 
-    (found,) = across(code, [tile], [wide], given, op.attrs["dims"], join_)
+    (found,) = across(code, [tile], [wide], given, op.attrs["dims"], join_, bool(op.attrs.get("own")))
     if wide != dtype:
         found = [math.round_to(code.t, v, dtype) for reg in found for v in parts(reg)]
     code.define(op.result, found)
+
+
+def beyond(code: Codegen, op: Op) -> None:
+    """Whether for some thread of the warp some of its elements are False."""
+    t = code.t
+    small = [v for reg in code.tile(op.operands[0]) for v in parts(reg)]
+    while len(small) > 1:
+        small = [t.bin("and", a, b) for a, b in zip(small[::2], small[1::2], strict=True)]
+    large = t.bin("xor", small[0], V("true", "i1"))
+    code.define(op.result, [t.call("llvm.nvvm.vote.any.sync", "i1", [i32(-1), large], "convergent nounwind")])
+
+
+def joined(code: Codegen, op: Op) -> None:
+    """The sums of what threads have each of a part of, where otherwise they would hold the same."""
+    t, given = code.t, code.works[op]
+    found = [v for reg in code.tile(op.operands[0], given) for v in parts(reg)]
+    for k, bit in enumerate(given.lanes):
+        if bit is None:
+            others = [v for x in found for v in parts(shuffle(t, "bfly", x, i32(1 << k)))]
+            found = [t.bin("fadd", v, w) for v, w in zip(found, others, strict=True)]
+    code.define(op.result, [*found])
 
 
 def argreduce(code: Codegen, op: Op) -> None:
@@ -105,17 +126,25 @@ def region(code: Codegen, op: Op) -> Join:
 
 
 def across(
-    code: Codegen, tiles: Sequence[Tile], kinds: Sequence[str], given: Layout, dims: Sequence[int], join_: Join
+    code: Codegen,
+    tiles: Sequence[Tile],
+    kinds: Sequence[str],
+    given: Layout,
+    dims: Sequence[int],
+    join_: Join,
+    own: bool = False,
 ) -> list[Tile]:
-    """Tiles without some of their dims: states joined along these."""
+    """Tiles without some of their dims: states joined along these; of a thread's `own` elements only, if so."""
     states: dict[int, State] = {r: [x[r] for x in tiles] for r in range(given.registers)}
-    own = [i for i, b in enumerate(given.regs) if b[0] in dims]
-    kept = [i for i in range(len(given.regs)) if i not in own]
+    along = [i for i, b in enumerate(given.regs) if b[0] in dims]
+    kept = [i for i in range(len(given.regs)) if i not in along]
     rows: list[State] = []
     for choice in product((0, 1), repeat=len(kept)):
         origin = sum(1 << i for i, c in zip(reversed(kept), choice) if c)
-        row = [states[origin | sum(1 << i for k, i in enumerate(own) if n >> k & 1)] for n in range(1 << len(own))]
+        row = [states[origin | sum(1 << i for k, i in enumerate(along) if n >> k & 1)] for n in range(1 << len(along))]
         rows.append(_row(row, join_))
+    if own:
+        return [[s[k] for s in rows] for k in range(len(tiles))]
     for k, b in enumerate(given.lanes):
         if b is not None and b[0] in dims:
             rows = [join_(s, [shuffle(code.t, "bfly", v, i32(1 << k)) for v in s]) for s in rows]

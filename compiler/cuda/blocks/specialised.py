@@ -24,10 +24,10 @@ from ..elements import Code as Body
 from ..memory import SHARED, at, i32, i64, rounding
 from ..pipeline import BARRIER, Pipelined, Ring
 from ..target import Target
-from . import assign, making, wgmma
+from . import assign, lagging, making, wgmma
 from .axes import Axes, constant, extents_of
 from .codegen import Codegen
-from .layout import LANES
+from .layout import LANES, log2
 from .making import Making
 from .panel import ALIGNMENT, PIECE, ROWS
 from .sending import Sending
@@ -52,6 +52,8 @@ REGISTERS = {2: (56, 224), 3: (32, 160)}
 SHARING = {(2, 1): (24, 232, 128, 224), (3, 1): (24, 136, 64, 90), (2, 2): (24, 104, 128, 80)}
 #: Where the threads of a warp meet.
 MEET = "bar.warp.sync 0xffffffff;"
+#: Registers that tiles may have beyond these for a part of a loop's round.
+LAGGING = 24
 #: What makes threads' writes to shared memory be seen by the copy engine and the tensor cores.
 FENCE = "fence.proxy.async.shared::cta;"
 #: Elements along the rows of a map that only says where rows begin; positions are below.
@@ -67,25 +69,37 @@ def generate(kernel: Kernel, target: Target) -> Code | None:
     if parts is None:
         return None
     # Warps are as many as suit these tasks, whatever the kernel says: threads of four may have too few registers for
-    # the tiles of products; where these are only added up, two blocks of four warps share a processor if they can.
-    alone = Specialised(parts, target, 1, False)
-    if warps == 4 and alone.held() > SHARING[2, 1][3]:
+    # the tiles of products; where four do, two blocks of them share a processor if they can.
+    if warps == 4 and Specialised(parts, target, 1, False).held() > SHARING[2, 1][3]:
         return generate(replace(kernel, attrs=kernel.attrs | {"num_warps": 8}), target)
-    if warps == 8 and not alone.products.turns:
-        fewer = split(replace(kernel, attrs=kernel.attrs | {"num_warps": 4}))
-        assert fewer is not None
-        if (made := _fitting(fewer, target, _TOGETHER)) is not None:
+    if warps == 8:
+        four = replace(kernel, attrs=kernel.attrs | {"num_warps": 4})
+        if (made := _shared(four, target)) is not None:
             return made
-    return _fitting(parts, target, _TOGETHER) or _fitting(parts, target, _ALONE)
+    return _shared(kernel, target) or _fitting(parts, target, _ALONE)
+
+
+def _shared(kernel: Kernel, target: Target) -> Code | None:
+    """The code of blocks that share a processor, whose maxima lag if they may."""
+    parts = split(kernel)
+    assert parts is not None
+    lags, made = lagging.lag(kernel), None
+    lagged = split(lags) if lags is not kernel else None
+    if lagged is not None and lagging.suits(lagged.computing, log2(int(kernel.attrs.get("num_warps", 4))), target):
+        made = _fitting(lagged, target, _TOGETHER)
+    return made or _fitting(parts, target, _TOGETHER)
 
 
 def _fitting(parts: Parts, target: Target, choices: Sequence[tuple[int, bool, int]]) -> Code | None:
     """The code with the first choice that there is room for."""
     for blocks, sends, least in choices:
         room = (target.shared + RESERVED) // blocks - RESERVED
-        spare = 0 if blocks == 1 else SMALL
+        spare = None
         while True:
             code = Specialised(parts, target, blocks, sends)
+            if spare is None:
+                # Results that go by rows need no exchange.
+                spare = 0 if blocks == 1 or code.sending.by_rows else SMALL
             if not code.fit(room - spare, least):
                 break
             made = code.generate()
@@ -125,7 +139,11 @@ class Specialised(Codegen, Pipelined):
         self.turns_at = 0
         self.rings: list[Ring] = []
         self.stream_axes = Axes(parts.whole)
-        self.persistent = not any(op.name == "atomic" for op in self.kernel.walk())
+        #: Whether threads hold weights before they know whether these will do.
+        self.lags = any(op.name == "beyond" for op in self.kernel.walk())
+        #: Programs that differ in length are better given to the processors one by one.
+        atomic = any(op.name == "atomic" for op in self.kernel.walk())
+        self.persistent = not atomic and not _uneven(parts.bringing)
         self.sending, self.making = Sending(self, sends), Making(self)
         #: How the copy engine finds the tiles of each stream, or None; then how it finds what it stores.
         self.maps: list[dict[str, Any] | None] = []
@@ -154,6 +172,10 @@ class Specialised(Codegen, Pipelined):
         _, _, wide, most = SHARING.get((self.blocks, self.groups), (0, 0, 0, 0))
         if max(extents_of(op.result)[-1] for op in dots) > wide:
             return False
+        if self.lags:
+            # While weights are made, what they are made of is kept.
+            scores = max(self.layout_of(op.result).registers for op in dots if len(op.operands) == 2)
+            return self.held() + scores <= most + LAGGING
         return self.held() <= most
 
     def held(self) -> int:
@@ -398,6 +420,23 @@ class Specialised(Codegen, Pipelined):
                 self._arrive(self._barrier(ring.empty, self._present(ring)[0]))
             self._advance(ring)
         t.set(self.owed[number], V("false", "i1"))
+
+
+def _uneven(kernel: Kernel) -> bool:
+    """Whether it depends on a program's place how many tiles are brought."""
+    bounds = [
+        v for op in kernel.walk()
+        if op.name == "for" and any(inner.name == "bring" for inner in op.regions[0].ops) for v in op.operands[:3]
+    ]  # fmt: skip
+    seen = set[Value]()
+    while bounds:
+        v = bounds.pop()
+        if v.op is not None and v not in seen:
+            seen.add(v)
+            if v.op.name == "program_id":
+                return True
+            bounds += v.op.operands
+    return False
 
 
 def slots_of(kernel: Kernel) -> dict[Value, int]:

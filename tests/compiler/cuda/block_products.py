@@ -125,35 +125,47 @@ def gathered(n: int = 64, k: int = 128, block: tuple[int, int, int] = (32, 32, 3
     return made.case(1e-3, 1e-2)
 
 
-def attention(n: int = 128, d: int = 64, block: tuple[int, int] = (64, 64), warps: int = 4, dtype: str = "f16") -> Case:
-    """softmax(q @ k.T) @ v in a walk over the keys."""
+def attention(
+    n: int = 128, d: int = 64, block: tuple[int, int] = (64, 64), warps: int = 4, dtype: str = "f16",
+    scale: float = 0.125, power: str = "exp", top: str = "", keys: int | None = None, masked: bool = False,
+) -> Case:  # fmt: skip
+    """softmax(q @ k.T) @ v in a walk over the keys; stores what the maxima are, too, or with the logarithms of sums."""
+    keys = n if keys is None else keys
     bm, bn = block
     made = Blocks("attention", (n // bm, 2), warps)
     b = made.b
-    q, k, v = (made.array(dtype, 2 * n * d) for _ in range(3))
+    q, k, v = (made.array(dtype, 2 * count * d) for count in (n, keys, keys))
     out = made.array(dtype, 2 * n * d)
-    size = made.scalar("i64", n)
+    tops = made.array("f32", 2 * n) if top else None
+    size = made.scalar("i64", keys)
     made.begin()
     one, zero, ld = b.const(1), b.const(0), b.const(d)
-    head = b.op("multiply", made.program(1), b.const(n * d))
+    head, first = (b.op("multiply", made.program(1), b.const(count * d)) for count in (n, keys))
     row = b.op("multiply", made.program(0), b.const(bm))
     at = b.op("add", head, b.op("multiply", row, ld))
     queries = b.load_view(q, at, (ld, one), (bm, d))
     inits = [made.full(-np.inf, (bm,), "f32"), made.full(0.0, (bm,), "f32"), made.full(0.0, (bm, d), "f32")]
     with b.for_(zero, size, b.const(bn), inits) as loop:
-        top, total, acc = loop.carried
-        here = b.op("add", head, b.op("multiply", loop.index, ld))
-        keys = b.load_view(k, here, (ld, one), (bn, d))
-        scores = b.dot(queries, b.trans(keys, (1, 0)), dtype="f32")
-        scores = b.op("multiply", scores, made.full(0.125, (bm, bn), "f32"))
-        new = b.op("maximum", top, b.reduce(scores, "max", (1,)))
-        weights = b.op("exp", b.op("subtract", scores, b.broadcast(new, (0,), (bm, bn))))
-        fade = b.op("exp", b.op("subtract", top, new))
+        past, total, acc = loop.carried
+        here = b.op("add", first, b.op("multiply", loop.index, ld))
+        turned = b.trans(b.load_view(k, here, (ld, one), (bn, d)), (1, 0))
+        scores = b.op("multiply", b.dot(queries, turned, dtype="f32"), made.full(scale, (bm, bn), "f32"))
+        if masked:
+            places = [b.op("add", b.iota(e), b.broadcast(at_, (), (e,))) for e, at_ in ((bm, row), (bn, loop.index))]
+            rows, columns = (b.broadcast(x, (dim,), (bm, bn)) for dim, x in enumerate(places))
+            scores = b.op("where", b.op("greater_equal", rows, columns), scores, made.full(-1e6, (bm, bn), "f32"))
+        new = b.op("maximum", past, b.reduce(scores, "max", (1,)))
+        weights = b.op(power, b.op("subtract", scores, b.broadcast(new, (0,), (bm, bn))))
+        fade = b.op(power, b.op("subtract", past, new))
         total = b.op("add", b.op("multiply", total, fade), b.reduce(weights, "sum", (1,)))
         acc = b.op("multiply", acc, b.broadcast(fade, (0,), (bm, d)))
         values = b.load_view(v, here, (ld, one), (bn, d))
         b.yield_(new, total, b.dot(b.cast(weights, dtype), values, acc))
-    _, total, acc = loop.results
+    last, total, acc = loop.results
+    if tops is not None:
+        if top == "with sums":
+            last = b.op("add", last, b.op("log2" if power == "exp2" else "log", total))
+        b.store_view(last, tops, b.op("add", b.op("multiply", made.program(1), b.const(n)), row), (one,))
     found = b.op("divide", acc, b.broadcast(total, (0,), (bm, d)))
     b.store_view(b.cast(found, dtype), out, at, (ld, one))
     return made.case(1e-2, 1e-2)
@@ -199,6 +211,10 @@ CASES = {
     "attention": attention,
     "attention, eight warps": lambda: attention(256, 64, (128, 64), 8),
     "attention, long heads": lambda: attention(128, 128, (64, 128), 4, "bf16"),
+    "attention, maxima that grow": lambda: attention(256, 64, (128, 64), scale=4.0, power="exp2", top="with sums"),
+    "attention, maxima that are stored": lambda: attention(scale=4.0, top="as they are"),
+    "attention, masked": lambda: attention(256, 64, (128, 64), keys=192, masked=True),
+    "attention, one round": lambda: attention(128, 64, (128, 64), keys=64, top="with sums"),
 }
 
 #: Of one block, for tensor cores a warp at a time.

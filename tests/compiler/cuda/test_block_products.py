@@ -20,6 +20,13 @@ def test_emulated(name: str) -> None:
 CAPABILITIES = ((8, 0), (8, 9), (9, 0))
 
 
+def test_maxima_lag() -> None:
+    """Attention looks for a larger maximum where weights are large, unless results show what the maximum was."""
+    target = cuda.make_target((9, 0))
+    found = [cuda.text(products.attention(top=top).kernel, target) for top in ("", "with sums", "as they are")]
+    assert ["vote.any" in text for text in found] == [True, True, False]
+
+
 @pytest.mark.parametrize("name", products.PRODUCTS)
 def test_small(name: str) -> None:
     number = list(products.PRODUCTS).index(name)
