@@ -31,7 +31,7 @@ sanitize: .venv/.test .venv/.cuda
 lint: .venv/.lint .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --threads 2
 
 docs: .venv/.docs $(if $(wildcard /dev/nvidia0),.venv/.cuda)
 	$(BIN)/python docs/language/make.py $(ARGS)
