@@ -50,7 +50,7 @@ class Sending:
         self.places: dict[Op, int] = {}
         self.slices = 0
         self.by_rows: set[Op] = set()
-        # Blocks that share a processor store while others compute; they need the room.
+        # Blocks that share a processor store while others compute; they need the room, and stage where they exchange.
         sends = sends and code.blocks == 1
         for op in code.kernel.walk():
             if op.name == "store_view" and self._has_rows(op):
@@ -64,13 +64,17 @@ class Sending:
 
     def place(self, start: int) -> int:
         """Place staging areas behind `start`, and tell where they end."""
-        if self.by_rows:
+        if self.by_rows and self.code.blocks == 1:
             self.slices = -(-start // ROW) * ROW
-            start = self.slices + self.code.threads // 32 * SLICE
+            start = self.slices + self._size()
         for op in self.maps:
             self.places[op] = -(-start // ALIGNMENT) * ALIGNMENT
             start = self.places[op] + self._panel(op).nbytes
         return start
+
+    def _size(self) -> int:
+        """Bytes of all warps' parts of the stage."""
+        return self.code.threads // 32 * SLICE
 
     def _panel(self, op: Op) -> Panel:
         rows, columns = extents_of(op.operands[0])
@@ -106,8 +110,13 @@ class Sending:
             t.bin("mul", t.bin("lshr", group, i32(down)), i32(_columns(sums))), group,
         )  # fmt: skip
         if op in self.by_rows:
-            own = t.bin("add", code.base, t.bin("add", i32(self.slices), t.bin("mul", code.warp, i32(SLICE))))
-            self._rows(op, tile, offset, part, own)
+            if code.blocks == 1:
+                base = t.bin("add", code.base, i32(self.slices))
+            else:
+                base = t.op(f"ptrtoint {code.exchange(self._size())} to i32", "i32")
+            self._rows(op, tile, offset, part, t.bin("add", base, t.bin("mul", code.warp, i32(SLICE))))
+            if code.blocks > 1:
+                code.exchange_end()
             return
         bounds = [code.integer(v) for v in op.operands[5:7]]
         with code.region(), t.if_else(fits(code, offset, extents[1], extents, bounds)) as turn:

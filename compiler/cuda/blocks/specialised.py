@@ -28,10 +28,10 @@ from . import assign, lagging, making, wgmma
 from .axes import Axes, constant, extents_of
 from .codegen import Codegen
 from .layout import LANES, log2
-from .making import Making
+from .making import FARTHEST, PITCH, Making
 from .panel import ALIGNMENT, PIECE, ROWS
-from .sending import Sending
-from .streams import Parts, Stream, is_staged, split
+from .sending import MEET, Sending
+from .streams import Parts, Stream, goes_on, is_staged, split
 
 #: Threads that bring tiles, and of a group of warps that multiplies.
 BRINGING, GROUP = 128, 128
@@ -40,6 +40,8 @@ MOST = 8
 #: Blocks of a processor, whether results may be staged for the copy engine, and stages at least.  Blocks that share it
 #: compute in turns; less room to store results in costs less than a single stage.
 _TOGETHER = ((3, False, 3), (2, False, 3))
+#: The same of kernels that only add products up: two blocks with three stages are slower than one with more.
+_ADDING = ((3, False, 3), (2, False, 4))
 _ALONE = ((1, True, 2), (1, False, 1))
 #: Bytes of shared memory that a block takes besides its own, and that blocks that share a processor exchange at once.
 RESERVED, SMALL = 1024, 12 << 10
@@ -50,8 +52,8 @@ REGISTERS = {2: (56, 224), 3: (32, 160)}
 #: Of blocks that share a processor, by their number and that of their groups; then columns of an instruction and
 #: registers for the tiles of products that a thread may have.
 SHARING = {(2, 1): (24, 232, 128, 224), (3, 1): (24, 136, 64, 90), (2, 2): (24, 104, 128, 80)}
-#: Where the threads of a warp meet.
-MEET = "bar.warp.sync 0xffffffff;"
+#: The barrier where the threads that bring meet.
+MEETING = f"bar.sync 5, {BRINGING};"
 #: Registers that tiles may have beyond these for a part of a loop's round.
 LAGGING = 24
 #: What makes threads' writes to shared memory be seen by the copy engine and the tensor cores.
@@ -72,6 +74,9 @@ def generate(kernel: Kernel, target: Target) -> Code | None:
     # the tiles of products; where four do, two blocks of them share a processor if they can.
     if warps == 4 and Specialised(parts, target, 1, False).held() > SHARING[2, 1][3]:
         return generate(replace(kernel, attrs=kernel.attrs | {"num_warps": 8}), target)
+    if goes_on(parts.bringing.body):
+        # There are as many programs as processors, and a block has all its shared memory for stages.
+        return _fitting(parts, target, _ALONE)
     if warps == 8:
         four = replace(kernel, attrs=kernel.attrs | {"num_warps": 4})
         if (made := _shared(four, target)) is not None:
@@ -87,19 +92,17 @@ def _shared(kernel: Kernel, target: Target) -> Code | None:
     lagged = split(lags) if lags is not kernel else None
     if lagged is not None and lagging.suits(lagged.computing, log2(int(kernel.attrs.get("num_warps", 4))), target):
         made = _fitting(lagged, target, _TOGETHER)
-    return made or _fitting(parts, target, _TOGETHER)
+    turns = Specialised(parts, target, 1, False).products.turns
+    return made or _fitting(parts, target, _TOGETHER if turns else _ADDING)
 
 
 def _fitting(parts: Parts, target: Target, choices: Sequence[tuple[int, bool, int]]) -> Code | None:
     """The code with the first choice that there is room for."""
     for blocks, sends, least in choices:
         room = (target.shared + RESERVED) // blocks - RESERVED
-        spare = None
+        spare = 0 if blocks == 1 else SMALL
         while True:
             code = Specialised(parts, target, blocks, sends)
-            if spare is None:
-                # Results that go by rows need no exchange.
-                spare = 0 if blocks == 1 or code.sending.by_rows else SMALL
             if not code.fit(room - spare, least):
                 break
             made = code.generate()
@@ -152,6 +155,17 @@ class Specialised(Codegen, Pipelined):
             if found is None and (found := making.template(self, s, FAR)) is not None:
                 self.making.streams.append(k)
             self.maps.append(found)
+        #: Rings of tiles that threads copy always, which who reads them fences.  Others' need no fence there: threads
+        #: that copy what is cut fence what they wrote.
+        self.unmapped = {parts.rings[k] for k, m in enumerate(self.maps) if m is None}
+        for k, ring in enumerate(parts.rings):
+            if ring in self.unmapped:
+                self.maps[k] = None
+        self.making.streams = [k for k in self.making.streams if self.maps[k] is not None]
+        # Where blocks share a processor, who brings has registers for no more than must be.
+        mapped = [k for k, m in enumerate(self.maps) if m is not None]
+        some = mapped if blocks == 1 and self.persistent else self.making.streams
+        self.making.cut = [k for k in some if self.streams[k].op.attrs.get("bounded")]
         self.maps += self.sending.maps.values()
 
     # -- shared memory ------------------------------------------------------------------------------------------------
@@ -217,9 +231,6 @@ class Specialised(Codegen, Pipelined):
     def generate(self) -> Code:
         t = self.t
         signature = self._parameters()
-        #: Rings of tiles that threads copy always, which who reads them fences.  Tiles that the copy engine brings, but
-        #: for those at edges, need no fence there: threads that copy these fence what they wrote.
-        self.unmapped = {self.parts.rings[k] for k, m in enumerate(self.maps) if m is None}
         self.names = [None if m is None else V(f"%m{k}", "ptr") for k, m in enumerate(self.maps)]
         self.base = self._shared()
         self.tid = t.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [], "nounwind memory(none)")
@@ -240,7 +251,7 @@ class Specialised(Codegen, Pipelined):
             if registers:
                 self._registers("inc", registers[1])
             self._compute()
-        if self.making.streams:
+        if self.making.kinds():
             self._act("bar.sync 0;")
             self.making.leave(bringing)
         t.line("ret void")
@@ -276,12 +287,12 @@ class Specialised(Codegen, Pipelined):
             place += 2 * depth * BARRIER
         self.starts = starts
         with t.if_(t.cmp("eq", self.tid, i32(0))):
-            for name in self.names:
-                if name is not None:
+            for k, name in enumerate(self.names):
+                if name is not None and k not in self.making.streams:
                     t.call("llvm.nvvm.prefetch.tensormap.p0", "void", [name])
             for ring, ((full, empty), depth) in enumerate(zip(starts, self.depths, strict=True)):
-                # Of tiles that are moved one thread of each warp tells, so that others do not crowd the barriers.
-                arriving = BRINGING if ring in self.unmapped else BRINGING >> LANES
+                # Of what only threads copy, each tells; else one thread.
+                arriving = BRINGING if ring in self.unmapped else 1
                 for stage in range(depth):
                     self._make_barrier(full + stage * BARRIER, arriving)
                     self._make_barrier(empty + stage * BARRIER, self.groups)
@@ -524,7 +535,7 @@ class Bringing(Codegen):
             super().op(op)
 
     def _bring(self, op: Op) -> None:
-        t, owner = self.t, self.owner
+        owner = self.owner
         original = op.attrs["stream"]
         stream, map_ = owner.streams[original], owner.names[original]
         number = owner.parts.rings[original]
@@ -532,60 +543,105 @@ class Bringing(Codegen):
         pointer, offset = self.integer(op.operands[0]), self.integer(op.operands[1])
         strides = [self._wide(v) for v in op.operands[2:4]]
         bounds = [self._wide(v) for v in op.operands[4:6]]
-        whole = None
-        if map_ is not None:
-            whole = fits(self, offset, stream.panel.columns, extents_of(stream.op.result), bounds)
-        if original in owner.making.streams:
-            assert whole is not None
-            pitch = t.bin("mul", strides[stream.outer], i64(stream.panel.size))
-            whole = t.bin("and", whole, owner.making.suits(pointer, pitch))
-            with t.if_(t.bin("and", whole, self.moves(original))):
-                owner.making.renew(original, pointer, pitch, self.elected)
-            map_ = owner.making.last(original)
-        stage, parity = owner._present(ring)
-        # At first all stages are free.
-        owner._await(owner._barrier(ring.empty, stage), t.bin("xor", parity, i32(1)))
-        to, full = owner.stage_at(number, stage), owner._barrier(ring.full, stage)
-        if map_ is None or whole is None:
-            self._copy(stream, to, full, pointer, offset, strides, bounds)
+        args = stream, ring, pointer, offset, strides, bounds
+        if map_ is None:
+            self._await_free(ring)
+            self._copy(*args)
         else:
-            with t.if_else(whole) as turn:
-                self._move(original, map_, to, full, offset)
-                next(turn)
-                self._copy(stream, to, full, pointer, offset, strides, bounds)
+            self._move_or_copy(original, map_, *args)
         owner._advance(ring)
 
     def _wide(self, value: Value) -> V:
         v = self.integer(value)
         return v if v.ty == "i64" else self.t.cast("sext", v, "i64")
 
-    def _move(self, original: int, map_: V, to: V, full: V, offset: V) -> None:
-        """Have the copy engine move all; one thread of each warp tells that the warp knows that the stage was free."""
-        t, owner, panel = self.t, self.owner, self.owner.streams[original].panel
+    def _await_free(self, ring: Ring) -> None:
+        """Wait until the present stage is free, as all are at first."""
+        owner = self.owner
+        stage, parity = owner._present(ring)
+        owner._await(owner._barrier(ring.empty, stage), self.t.bin("xor", parity, i32(1)))
+
+    def _move(self, stream: Stream, ring: Ring, map_: V, x: V, y: V) -> None:
+        """Have the copy engine move all, for the warp that does."""
+        t, owner, panel = self.t, self.owner, stream.panel
+        self._await_free(ring)
         owner._act(MEET)
-        with t.if_(self.elected), t.if_else(self.moves(original)) as turn:
+        with t.if_(self.elected):
+            to, full = self._places(ring)
             owner._expect(full, panel.nbytes)
-            column = t.cast("trunc", offset, "i32")
+            column, row = (t.cast("trunc", v, "i32") for v in (x, y))
             for box in range(panel.boxes):
                 place = t.bin("add", column, i32(box * panel.row // panel.size))
-                owner._bring(map_, t.bin("add", to, i32(box * panel.box)), [place, i32(0)], full)
-            next(turn)
-            owner._arrive(full)
+                owner._bring(map_, t.bin("add", to, i32(box * panel.box)), [place, row], full)
 
-    def _written(self, full: V) -> None:
-        """What a thread wrote is there, for those that will not fence it."""
+    def _move_or_copy(
+        self, original: int, map_: V, stream: Stream, ring: Ring, pointer: V, offset: V, strides: Sequence[V],
+        bounds: Sequence[V],
+    ) -> None:  # fmt: skip
+        """Have the copy engine move a tile, by a map that is made for it if need be, or else copy it."""
+        t, making = self.t, self.owner.making
+        whole = fits(self, offset, stream.panel.columns, extents_of(stream.op.result), bounds)
+        pitch = t.bin("mul", strides[stream.outer], i64(stream.panel.size))
+        if original in making.streams:
+            whole = t.bin("and", whole, making.suits(pointer, pitch, PITCH))
+        with t.if_else(whole) as turn:
+            with t.if_(self.moves(original)):
+                if original in making.streams:
+                    map_ = making.map(original, pointer, pitch, None, self.elected)
+                self._move(stream, ring, map_, offset, i64(0))
+            next(turn)
+            if original in making.cut:
+                # What is outside for all tiles of an array is outside of a map's sizes.
+                inside = t.cmp("sgt", t.call("llvm.smin.i64", "i64", list(bounds)), i64(0))
+                inside = t.bin("and", inside, t.cmp("ult", offset, i64(FAR - stream.panel.columns)))
+                with t.if_else(t.bin("and", inside, making.suits(pointer, pitch, FAR))) as other:
+                    with t.if_(self.moves(original)):
+                        self._move_cut(original, stream, ring, pointer, offset, strides[stream.outer], bounds)
+                    next(other)
+                    self._copy_together(stream, ring, pointer, offset, strides, bounds)
+            else:
+                self._copy_together(stream, ring, pointer, offset, strides, bounds)
+
+    def _move_cut(
+        self, original: int, stream: Stream, ring: Ring, pointer: V, offset: V, stride: V, bounds: Sequence[V]
+    ) -> None:
+        """Have the copy engine move what lies within the bounds: by rows and columns, which reach as far for all tiles
+        of an array."""
+        t = self.t
+        row = t.bin("udiv", offset, stride)
+        column = t.bin("sub", offset, t.bin("mul", row, stride))
+        most = [t.call("llvm.smin.i64", "i64", [b, i64(FARTHEST)]) for b in bounds]
+        sizes = t.bin("add", column, most[stream.inner]), t.bin("add", row, most[stream.outer])
+        pitch = t.bin("mul", stride, i64(stream.panel.size))
+        map_ = self.owner.making.map(original, pointer, pitch, sizes, self.elected)
+        self._move(stream, ring, map_, column, row)
+
+    def _copy_together(
+        self, stream: Stream, ring: Ring, pointer: V, offset: V, strides: Sequence[V], bounds: Sequence[V]
+    ) -> None:
+        """Copy a tile of those that the copy engine moves else."""
         owner = self.owner
+        # Who moved the tiles before knows that their stages were free.
+        owner._act(MEETING)
+        self._await_free(ring)
+        self._copy(stream, ring, pointer, offset, strides, bounds)
         owner._act(FENCE)
-        owner._act(MEET)
-        with self.t.if_(self.elected):
-            owner._arrive(full)
+        owner._act(MEETING)
+        with self.t.if_(self.t.cmp("eq", self.number, i32(0))):
+            owner._arrive(self._places(ring)[1])
+
+    def _places(self, ring: Ring) -> tuple[V, V]:
+        """The address of the present stage, and its barrier."""
+        owner = self.owner
+        stage, _ = owner._present(ring)
+        return owner.stage_at(self.rings.index(ring), stage), owner._barrier(ring.full, stage)
 
     def _copy(
-        self, stream: Stream, to: V, full: V, pointer: V, offset: V, strides: Sequence[V], bounds: Sequence[V]
+        self, stream: Stream, ring: Ring, pointer: V, offset: V, strides: Sequence[V], bounds: Sequence[V]
     ) -> None:
         """Copy pieces of 16 bytes where memory allows, else element by element."""
         t, size = self.t, stream.panel.size
-        args = stream, to, full, pointer, offset, strides, bounds
+        args = stream, *self._places(ring), pointer, offset, strides, bounds
         if assign.width(self.owner.stream_axes, stream.op, stream.inner) * size >= PIECE:
             self._pieces(*args)
             return
@@ -641,7 +697,6 @@ class Bringing(Codegen):
             owner._act("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];", full)
         else:
             t.call("llvm.nvvm.cp.async.wait.all", "void", [])
-            self._written(full)
 
     def _elements(
         self, stream: Stream, to: V, full: V, pointer: V, offset: V, strides: Sequence[V], bounds: Sequence[V]
@@ -663,8 +718,6 @@ class Bringing(Codegen):
             owner._act(f"st.shared.b{8 * size} [$0], $1;", target, t.cast("zext", v, "i32"))
         if self._fenced_by_readers(stream):
             owner._arrive(full)
-        else:
-            self._written(full)
 
     def _fenced_by_readers(self, stream: Stream) -> bool:
         number = self.owner.streams.index(stream)

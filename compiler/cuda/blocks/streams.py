@@ -66,6 +66,16 @@ def split(kernel: Kernel) -> Parts | None:
     return Parts(kernel, bringing, computing, found, _rings(bringing, found))
 
 
+def goes_on(block: Block, loops: int = 0) -> bool:
+    """Whether tiles are brought in loops in loops: a program goes on from result to result by itself."""
+    for op in block.ops:
+        if op.name == "bring" and loops > 1:
+            return True
+        if any(goes_on(region, loops + (op.name in ("for", "while"))) for region in op.regions):
+            return True
+    return False
+
+
 def _rings(bringing: Kernel, streams: Sequence[Stream]) -> tuple[int, ...]:
     """Rings for streams: tiles of equal form, of blocks of which none stands in the other, go through one."""
     homes: dict[int, tuple[Block, ...]] = {}

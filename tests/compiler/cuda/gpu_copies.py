@@ -133,10 +133,12 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
             e.drafts[block, int(operands[0][who])] = e.maps[int(operands[1][who])]
     elif text.startswith("tensormap.replace"):
         for who, block in zip(threads, blocks):
-            place, address, stride = (int(x[who]) for x in operands)
-            assert place % 128 == 0 and address % 16 == 0 and stride % 16 == 0
+            place, address, stride, *sizes = (int(x[who]) for x in operands)
+            assert place % 128 == 0 and address % 16 == 0 and stride % 16 == 0 and min(sizes, default=1) > 0
             given = e.drafts[block, place]
-            e.drafts[block, place] = replace(given, pointer=address, strides=[stride // given.size])
+            e.drafts[block, place] = replace(
+                given, pointer=address, strides=[stride // given.size], sizes=sizes or given.sizes
+            )
     elif text.startswith("tensormap.cp_fenceproxy"):
         warps = mask.reshape(-1, 32)
         assert (warps.all(1) | ~warps.any(1)).all(), "a map copied by a part of a warp"
@@ -161,7 +163,7 @@ def effect(e: Emulator, text: str, operands: list[np.ndarray], mask: np.ndarray)
     elif text.startswith(("st.shared.b32", "st.shared.v")):
         # Barriers in shared memory order it, which the search for races does not see.
         words = np.stack([x[mask] for x in operands[1:]], 1)
-        _, places = e._places(operands[0].astype(np.int64), "(3)", 4 * words.shape[1], mask)
+        _, places = e._places(operands[0].astype(np.int64), "(3)", words[0].nbytes, mask)
         e.shared.reshape(-1)[places] = words.view(np.uint8)
     elif text.startswith("stmatrix"):
         _store_fragments(e, operands[0], operands[1:], mask)
