@@ -248,7 +248,7 @@ class Control:
             raise CompilationError("kernels cannot have an else of a loop")
         over = self._iterated(node.iter)
         if isinstance(over, program.range):
-            if any(leaving.leaves(node)):
+            if any(leaving.leaves(node)) or _goes_either_way(over.step):
                 return self.left(node, rest, over)
             self.loop(node, over)
             return None
@@ -270,7 +270,7 @@ class Control:
         if isinstance(node, ast.For):
             assert over is not None
             type, bounds = self.bounds_of(node, over)
-            down = (constant(bounds[2]) or 1) < 0
+            down = None if _goes_either_way(over.step) else (constant(bounds[2]) or 1) < 0
             if node not in self.rewritten:
                 self.rewritten[node] = leaving.as_while(node, down)
             loop, names = self.rewritten[node]
@@ -368,6 +368,12 @@ class Control:
         op = Op("while", tuple(inits), tuple([v.type for v in inits]), {}, (first, second), b.line)
         carried.finish(b.put(op))
         return None
+
+
+def _goes_either_way(step: Any) -> bool:
+    """Whether it is known at run time only which way a loop goes."""
+    low = least(step.value) if isinstance(step, Tensor) else 0
+    return isinstance(step, Tensor) and known_number(step) is None and (low is None or low < 0)
 
 
 def _flow(result: Any) -> Any:

@@ -223,7 +223,7 @@ def learn(condition: Value, renamed: dict[Value, Value] | None = None) -> None:
 
 
 def _least(name: str, values: tuple[Value, ...]) -> int | None:
-    """The lower bound of an op's result; divisors are taken to be positive."""
+    """The lower bound of an op's result; divisors are taken to be positive, but arguments, of which it is known."""
     if name not in _BOUNDED:
         return None
     if name == "subtract" and values in builder().ordered:
@@ -237,8 +237,10 @@ def _least(name: str, values: tuple[Value, ...]) -> int | None:
     if first is None:
         return None
     match name:
-        case "trunc_divide" | "fmod" | "right_shift":
+        case "fmod" | "right_shift":
             return 0 if first >= 0 else None
+        case "trunc_divide":
+            return 0 if first >= 0 and not _may_be_negative(values[1]) else None
         case "subtract":
             known = constant(values[1])
             return None if known is None else first - known
@@ -249,6 +251,13 @@ def _least(name: str, values: tuple[Value, ...]) -> int | None:
     if name in ("minimum", "where"):
         return min(first, second)
     return None if first < 0 or second < 0 else first * second if name == "multiply" else 0
+
+
+def _may_be_negative(value: Value) -> bool:
+    while value.op is not None and value.op.name in ("cast", "broadcast"):
+        (value,) = value.op.operands
+    low = least(value)
+    return value.op is None and value in builder()._params and (low is None or low < 0)
 
 
 _BOUNDED = frozenset((

@@ -43,12 +43,18 @@ def with_flags(loop: ast.While, source: Source) -> ast.While:
     return _placed(ast.While(test, body, []), loop)
 
 
-def as_while(loop: ast.For, down: bool) -> tuple[ast.While, tuple[str, str, str]]:
-    """A loop over a range as a `while`, and the names of its next index, its end and its step."""
+def as_while(loop: ast.For, down: bool | None) -> tuple[ast.While, tuple[str, str, str]]:
+    """A loop over a range as a `while`, and the names of its next index, its end and its step.
+
+    `down`: whether the step is negative; None: it is known at run time only.
+    """
     names = "$next", "$end", "$step"
     following, end, step = (f"{name}{_place(loop)}" for name in names)
     load = lambda name: ast.Name(name, ast.Load())
-    test = ast.Compare(load(following), [ast.Gt() if down else ast.Lt()], [load(end)])
+    below, above = (ast.Compare(load(following), [sign], [load(end)]) for sign in (ast.Lt(), ast.Gt()))
+    test: ast.expr = above if down else below
+    if down is None:
+        test = ast.IfExp(ast.Compare(load(step), [ast.Gt()], [ast.Constant(0)]), below, above)
     head = [
         ast.Assign([loop.target], load(following)),
         ast.Assign([ast.Name(following, ast.Store())], ast.BinOp(load(following), ast.Add(), load(step))),

@@ -32,7 +32,9 @@ def program_id(axis: Any) -> Tensor:
 
 def num_programs(axis: Any) -> Tensor:
     """The number of programs along an axis of the grid."""
-    return Tensor(cast_value(builder().grid[_axis(axis)], "i32"), int32)
+    value = builder().grid[_axis(axis)]
+    bound(value, 1)
+    return Tensor(cast_value(value, "i32"), int32)
 
 
 # -- ranges -----------------------------------------------------------------------------------------------------------

@@ -95,6 +95,32 @@ def test_break_of_other_ranges():
         np.testing.assert_array_equal(o, total)
 
 
+def either_way(o_ptr, low, high, step):
+    count = last = left = 0
+    for i in range(low, high, step):
+        count += 1
+        last = i
+    for i in range(low, high, step):
+        if i == 4:
+            continue
+        if left == 3:
+            break
+        left += 1
+    tl.store(o_ptr, count)
+    tl.store(o_ptr + 1, last)
+    tl.store(o_ptr + 2, left)
+
+
+@pytest.mark.parametrize("bounds", [(0, 10, 3), (10, 0, -3), (0, 10, -1), (10, 0, 1)])
+def test_steps_of_either_sign(bounds):
+    o = np.zeros(3, "i4")
+    low, high, step = map(np.int32, bounds)
+    launch(either_way, o_ptr=o, low=low, high=high, step=step)
+    found = list(range(*bounds))
+    left = [i for i in found if i != 4][:3]
+    np.testing.assert_array_equal(o, [len(found), found[-1] if found else 0, len(left)])
+
+
 def nested(o_ptr, n, m):
     count = 0
     for i in range(n):

@@ -49,6 +49,19 @@ def test_what_a_mask_leaves_out(dtype, other):
         np.testing.assert_array_equal(o, np.where(np.arange(8) < 3, x, 1 / value if inverse else value))
 
 
+def quotients(x_ptr, o_ptr, n, N: tl.constexpr):
+    x = tl.make_tensor_descriptor(x_ptr, [64], [1], [N])
+    tl.store(o_ptr + tl.arange(0, N), x.load([(tl.program_id(0) + 3) // n]))
+
+
+@pytest.mark.parametrize("n", [2, -1, -2])
+def test_quotients_by_negative_numbers_begin_before_the_array(n):
+    x, o = np.arange(1, 65, dtype="f4"), np.zeros(8, "f4")
+    launch(quotients, x_ptr=x, o_ptr=o, n=np.int32(n), N=8)
+    at = int(3 / n) + np.arange(8)
+    np.testing.assert_array_equal(o, np.where(at < 0, 0, x[at]))
+
+
 def columns(x_ptr, o_ptr, n, stride, STRIDE: tl.constexpr):
     i = tl.arange(0, 16)
     x = tl.load(x_ptr + i * STRIDE, mask=i < n, other=0)
