@@ -309,6 +309,8 @@ def run_tests(options: argparse.Namespace) -> dict[str, Any]:
 
     from blockarray.language.errors import CompilationError
 
+    if options.device == "cuda":
+        importlib.import_module("cuda.bindings")  # Before a folder of tests that is called `cuda`, too.
     paths = options.child.split(os.pathsep)
     for folder in dict.fromkeys(str(Path(p).parent) for p in paths):
         sys.path.insert(0, folder)
