@@ -21,8 +21,8 @@ from ..target import Target
 from .assign import assign
 from .axes import is_elementwise
 
-#: What a thread's weights of a row and a block may sum up to: far from what overflows 16 bits.
-TRUSTED = 2.0**10
+#: What a thread's weights of a row and a block may sum up to, so that none overflows 16 bits.
+TRUSTED = 2.0**15
 #: Types of weights that are multiplied.
 _WEIGHTS = ("f16", "bf16", "f32")
 _LOGARITHMS = {"exp2": "log2", "exp": "log"}
