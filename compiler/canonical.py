@@ -48,10 +48,7 @@ class _Softmaxes(Rewriter):
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__()
-        self.users: dict[Value, list[Op]] = {}
-        for op in kernel.walk():
-            for v in op.operands:
-                self.users.setdefault(v, []).append(op)
+        self.users = kernel.uses()
 
     def op(self, op: Op) -> None:
         if op.name != "reduce" or op.attrs["kind"] != "max_number" or not self._shifts(op):

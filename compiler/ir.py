@@ -117,6 +117,14 @@ class Kernel:
             for region in reversed(op.regions):
                 stack.extend(reversed(region.ops))
 
+    def uses(self) -> dict[Value, list[Op]]:
+        """The ops that read each value, one for each time."""
+        found: dict[Value, list[Op]] = {}
+        for op in self.walk():
+            for v in op.operands:
+                found.setdefault(v, []).append(op)
+        return found
+
     def checks(self) -> dict[Op, int]:
         """What each check records: its number, from 1 on.
 

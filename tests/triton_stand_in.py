@@ -137,7 +137,7 @@ def install(checkout: Path, device: str, capability: tuple[int, int]) -> ModuleT
     if importlib.util.find_spec("tabulate") is None:
         module("tabulate", tabulate=lambda rows, **_: "\n".join(str(row) for row in rows))
     if not hasattr(language, "_aggregate"):
-        language._aggregate = lambda cls: cls  # type: ignore[attr-defined]
+        language.__dict__["_aggregate"] = lambda cls: cls
     floats = ["fp16", "bf16", "fp32", "fp64"]
     for name, found in (
         ("SINT_TYPES", ["int8", "int16", "int32", "int64"]), ("STANDARD_FP_TYPES", floats),
@@ -146,7 +146,7 @@ def install(checkout: Path, device: str, capability: tuple[int, int]) -> ModuleT
         if not hasattr(language.dtype, name):
             setattr(language.dtype, name, found)
     if not hasattr(language, "str_to_ty"):
-        language.str_to_ty = lambda name, _: _type_of(language, name)  # type: ignore[attr-defined]
+        language.__dict__["str_to_ty"] = lambda name, _: _type_of(language, name)
     for name in ("tools.mxfp", "_internal_testing"):
         path = checkout / "python" / "triton" / (name.replace(".", "/") + ".py")
         if path.exists():
@@ -175,7 +175,7 @@ class compiled:
             return dtype(name).ir if name.startswith(("fp", "bf")) else name
 
         if isinstance(src, str):
-            raise NotImplementedError("TTGIR")
+            raise NotImplementedError("kernels are functions here, not texts of Triton's IR (TTGIR)")
         signature = dict(src.signature)
         constants = {n if isinstance(n, str) else src.fn.arg_names[n[0]]: v for n, v in src.constexprs.items()}
         arguments = [frontend.Argument(name, kind(of)) for name, of in signature.items() if of != "constexpr"]
@@ -265,7 +265,8 @@ def softened(text: str) -> str:
     whole = text.encode()
     statements = [x for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Assert)]
     for x in sorted(statements, key=lambda x: -x.lineno):
-        begin, end = starts[x.lineno - 1] + x.col_offset, starts[x.end_lineno - 1] + x.end_col_offset  # type: ignore
+        assert x.end_lineno is not None and x.end_col_offset is not None
+        begin, end = starts[x.lineno - 1] + x.col_offset, starts[x.end_lineno - 1] + x.end_col_offset
         statement = whole[begin:end].decode()
         what = "text" if _TEXT.search(statement) else "words" if _WORDS.search(statement) else ""
         if what:

@@ -137,7 +137,7 @@ class JITFunction:
         self.arg_names = list(self.signature.parameters)
         general, ones = self._chosen(do_not_specialize), self._chosen(do_not_specialize_on_alignment)
         #: What it says where a kernel calls it and does not use what it returns, if it does.
-        self.must_use_result = False
+        self.must_use_result: bool | str = False
         self.roles: dict[str, int] = {}
         #: The IR's names of the types that annotations give arguments.
         self.types = {name: _typed(p.annotation) for name, p in self.signature.parameters.items()}
@@ -717,7 +717,7 @@ def jit(fn: Any = None, **options: Any) -> Any:
 kernel = jit
 
 
-def must_use_result(x: Any, is_used: bool = True) -> Any:
+def must_use_result(x: Any, is_used: bool | str = True) -> Any:
     """Have kernels that call a function use what it returns: an error says so where they do not.
 
     Parameters
@@ -726,7 +726,7 @@ def must_use_result(x: Any, is_used: bool = True) -> Any:
         The function, or what the error is to say, too; then the result is a decorator.
     """
     if isinstance(x, str):
-        return lambda fn: must_use_result(fn, x)  # type: ignore[arg-type]
+        return lambda fn: must_use_result(fn, x)
     x.must_use_result = is_used
     return x
 

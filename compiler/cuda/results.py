@@ -26,9 +26,7 @@ class Results:
         self.origin, self.extents = origin, extents
         kernel = gemm.kernel
         self.stores = [op for op in kernel.body.ops if op.name == "store_view"]
-        others = [op.name for op in kernel.body.ops if not op.results and op.name != "store_view"]
-        if others:
-            raise NotImplementedError(f"kernel @{kernel.name}: no {others[0]} in a product")
+        assert all(op.results or op in self.stores for op in kernel.body.ops), f"@{kernel.name} is more than a product"
         needed = slice_of([x for op in self.stores for x in op.operands], kernel.body, gemm.root.result)
         self.needed = [op for op in needed if op.result.type.extents]
 

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ... import dtypes
 from ...ir import BOOL, EFFECTS, I64, Block, Kernel, Op, Type, Value, written
 from ...llvm.convert import Register
@@ -81,12 +79,9 @@ class Finder:
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.axes, self.target = Axes(kernel), target
         self.warps = layout.log2(int(kernel.attrs.get("num_warps", 4)))
-        self.uses: dict[Value, list[Op]] = {}
+        self.uses = kernel.uses()
         self.written = written(kernel)
         self.rank = max([len(assign.accessed(op)) for op in kernel.walk() if op.name in assign.ACCESSES], default=0)
-        for op in kernel.walk():
-            for v in op.operands:
-                self.uses.setdefault(v, []).append(op)
 
     def streams(self, loop: Op) -> list[Stream]:
         """The loads of a loop's rounds that can be made ahead."""
@@ -493,8 +488,8 @@ class Ahead:
             outside += [] if mask is None else [(*place, mask)]
             mask = there if mask is None else t.bin("and", there, mask)
             copies.append((*place, ptr, beyond, mask, count))
-        other = op.attrs.get("other", 0)
-        fills = any(dtypes.cast_array(np.asarray(other), dtypes.NUMPY[dtype]).tobytes())
+        other, zero = (constant_of(t, x, dtype) for x in (op.attrs.get("other", 0), 0))
+        fills = str(other) != str(zero)  # Which -0.0 is not.
         after = t.new_label("copied")
         if writer is not None:
             some = t.new_label("copies")
@@ -506,7 +501,7 @@ class Ahead:
             else:
                 self._copy(width * size, size, op.attrs["whole"], *copy)
         if fills and outside:
-            self._fill([constant_of(t, other, dtype)] * width, dtype, outside)
+            self._fill([other] * width, dtype, outside)
         if writer is not None:
             t.br(after)
             t.label(after)

@@ -28,10 +28,7 @@ def light(kernel: Kernel) -> Kernel:
 class _Lighter(Rewriter):
     def __init__(self, kernel: Kernel) -> None:
         super().__init__()
-        self.uses: dict[Value, list[Op]] = {}
-        for op in kernel.walk():
-            for v in op.operands:
-                self.uses.setdefault(v, []).append(op)
+        self.uses = kernel.uses()
         #: The loads that are made in front of a branch, and ops that have been made already.
         self.early: dict[Op, list[Op]] = {}
         self.made: set[Op] = set()

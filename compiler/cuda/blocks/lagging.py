@@ -21,10 +21,9 @@ from ..target import Target
 from .assign import assign
 from .axes import is_elementwise
 
-#: What a thread's weights of a row and a block may sum up to, so that none overflows 16 bits.
-TRUSTED = 2.0**15
-#: Types of weights that are multiplied.
-_WEIGHTS = ("f16", "bf16", "f32")
+#: What a thread's weights of a row and a block may sum up to, by the type in which they are multiplied: none overflows,
+#: nor does a sum of their products with values in float32.
+TRUSTED = {"f16": 2.0**15, "bf16": 2.0**40, "f32": 2.0**40}
 _LOGARITHMS = {"exp2": "log2", "exp": "log"}
 _MAXIMA, _PEAKS = frozenset(("maximum", "fmax")), frozenset(("max", "max_number"))
 
@@ -52,10 +51,7 @@ def lag(kernel: Kernel) -> Kernel:
     """The kernel with maxima that lag where it does not show; the kernel itself if there are none."""
     if not kernel.attrs.get("enable_fp_fusion", True):
         return kernel
-    uses: dict[Value, list[Op]] = {}
-    for op in kernel.walk():
-        for v in op.operands:
-            uses.setdefault(v, []).append(op)
+    uses = kernel.uses()
     loops = [r for op in kernel.body.ops if op.name == "for" and (r := _read(op, uses)) is not None]
     kept: list[Running] = []
     for r in reversed(loops):
@@ -120,7 +116,7 @@ def _read(loop: Op, uses: dict[Value, list[Op]]) -> Running | None:
         return None
     weights = product.operands[0]
     tile = power.result.type
-    if (tile.dtype, len(tile.extents), sums[0].attrs["dims"]) != ("f32", 2, (1,)) or weights.type.dtype not in _WEIGHTS:
+    if (tile.dtype, len(tile.extents), sums[0].attrs["dims"]) != ("f32", 2, (1,)) or weights.type.dtype not in TRUSTED:
         return None
     first = {op for op in (power, total, top, faded, weights.op) if op is not None}
     ops = _alone(body, first, scores, uses)
@@ -232,7 +228,7 @@ class _Lag(Rewriter):
         power = self._put(r.power.name, (lowered,), tile, **r.power.attrs)
         weights = power if r.weights is r.power.result else self._put("cast", (power,), r.weights.type)
         own = self._put("reduce", (power,), row, **r.sum.attrs, own=True)
-        bound = self._put("broadcast", (self._number(TRUSTED),), row, dims=())
+        bound = self._put("broadcast", (self._number(TRUSTED[r.weights.type.dtype]),), row, dims=())
         small = self._put("less_equal", (own, bound), row._replace(dtype="bool"))
         large = self._put("beyond", (small,), BOOL)
         total = Op("add", (l, own), (row,))

@@ -46,10 +46,7 @@ class Parts:
 
 def split(kernel: Kernel) -> Parts | None:
     """The two kernels, or None if nothing can be brought ahead."""
-    uses: dict[Value, list[Op]] = {}
-    for op in kernel.walk():
-        for v in op.operands:
-            uses.setdefault(v, []).append(op)
+    uses = kernel.uses()
     changing = written(kernel)
     found = tuple([
         s for op in kernel.walk()

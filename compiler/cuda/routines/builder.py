@@ -163,23 +163,11 @@ class Builder(Text):
         value = value if isinstance(value, V) else self.const(value, v.ty)
         self.line(f"store {value}, ptr {v}")
 
-    @contextmanager
-    def when(self, condition: V) -> Iterator[None]:
-        then, end = self.new_label("then"), self.new_label("end")
-        self.br_if(condition, then, end)
-        self.label(then)
-        yield
-        self.br(end)
-        self.label(end)
-
     def either(self, condition: V, then: Callable[[], None], other: Callable[[], None]) -> None:
-        first, second, end = self.new_label("then"), self.new_label("else"), self.new_label("end")
-        self.br_if(condition, first, second)
-        for name, body in ((first, then), (second, other)):
-            self.label(name)
-            body()
-            self.br(end)
-        self.label(end)
+        with self.if_else(condition) as turn:
+            then()
+            next(turn)
+            other()
 
     @contextmanager
     def while_(self, condition: Callable[[], V]) -> Iterator[None]:

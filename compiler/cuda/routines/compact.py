@@ -47,7 +47,7 @@ def kernel(selection: Selection) -> Code:
     k = Builder(parameters, THREADS, resident=4)
     p = k.parameters
     number, sums, base = k.allocate(4), k.allocate(THREADS // 32 * 4), k.allocate(8)
-    with k.when(k.is_("eq", k.tid, 0)):
+    with k.if_(k.is_("eq", k.tid, 0)):
         k.store_shared(number, k.asm("atom.relaxed.gpu.global.add.u32 $0, [$1], 1;", "i32", p["ticket"]))
     k.barrier()
     tile = k.load_shared(number, "i32")
@@ -86,7 +86,7 @@ def kernel(selection: Selection) -> Code:
     total = counts[0]
     for c in counts[1:]:
         total = k.add(total, c)
-    with k.when(k.is_("eq", k.lane, 0)):
+    with k.if_(k.is_("eq", k.lane, 0)):
         k.store_shared(k.add(sums, k.shl(k.warp, 2)), total)
     k.barrier()
 
@@ -107,16 +107,16 @@ def kernel(selection: Selection) -> Code:
         before_warp = k.add(before_warp, k.choose(k.is_("ugt", k.warp, warp), partial, 0))
         block_total = k.add(block_total, partial)
     block_total = k.zext(block_total, "i64")
-    with k.when(k.is_("eq", k.warp, 0)):
+    with k.if_(k.is_("eq", k.warp, 0)):
         mine = k.at(p["words"], tile, 8)
-        with k.when(k.and_(k.is_("eq", k.lane, 0), k.is_("ne", tile, 0))):
+        with k.if_(k.and_(k.is_("eq", k.lane, 0), k.is_("ne", tile, 0))):
             k.store_relaxed(mine, k.or_(k.shl(block_total, 2), _TILE))
         before = _look_back(k, p["words"], tile)
-        with k.when(k.is_("eq", k.lane, 0)):
+        with k.if_(k.is_("eq", k.lane, 0)):
             so_far = k.add(before, block_total)
             k.store_relaxed(mine, k.or_(k.shl(so_far, 2), _ALL))
             k.store_shared(base, before)
-            with k.when(k.is_("eq", k.add(tile, 1), p["tiles"])):
+            with k.if_(k.is_("eq", k.add(tile, 1), p["tiles"])):
                 k.store(so_far, p["count"], 8)
     k.barrier()
 
@@ -167,7 +167,7 @@ def _look_back(k: Builder, words: V, tile: V) -> V:
         ended = k.ballot(k.is_("eq", state, _ALL))
         last = k.sub(k.and_(ended, k.sub(0, ended)), 1)  # the lanes before the first that counts all: all, if none
         empty = k.and_(k.ballot(k.is_("eq", state, 0)), last)
-        with k.when(k.is_("eq", empty, 0)):
+        with k.if_(k.is_("eq", empty, 0)):
             # Not zero in the lanes behind that one.
             counted = k.and_(k.shr(k.lanes_up_to_this(), 1), k.xor(last, -1))
             sum_ = k.choose(k.is_("eq", counted, 0), k.shr(v, 2), 0)

@@ -49,7 +49,7 @@ def network(dtype: str, descending: bool, bucket: int, with_keys: bool, result: 
     elements = []
     for place, valid in zip(places, inside):
         raw = k.variable(0, keys.word(dtype))
-        with k.when(valid):
+        with k.if_(valid):
             k.set(raw, k.read(x, place, bits))
         key = k.choose(valid, keys.ordered(k, k.get(raw), dtype, descending), -1)
         elements.append(_pack(k, key, place, bits))
@@ -67,7 +67,7 @@ def network(dtype: str, descending: bool, bucket: int, with_keys: bool, result: 
         to = k.add(start, k.zext(place, "i64"))
         if with_keys:
             raw = k.variable(0, keys.word(dtype))
-            with k.when(valid):
+            with k.if_(valid):
                 k.set(raw, k.read(x, position, bits))
             predicated_store(k, k.at(p["y"], to, bits // 8), k.get(raw), bits, valid)
         if result:

@@ -60,7 +60,7 @@ class Ranking:
         k = self.k
         k.barrier()
         total, before = k.variable(0), [k.variable(0) for _ in range(self.warps)]
-        with k.when(self.digits):
+        with k.if_(self.digits):
             running = V("0", "i32")
             for warp, variable in enumerate(before):
                 k.set(variable, running)
@@ -75,7 +75,7 @@ class Ranking:
             below = k.shuffle_up(inclusive, distance)
             inclusive = k.add(inclusive, k.choose(k.is_("uge", k.lane, distance), below, 0))
         last = k.and_(k.is_("eq", k.lane, 31), self.digits)
-        with k.when(last):
+        with k.if_(last):
             k.store_shared(k.add(self._sums, k.mul(k.warp, size)), inclusive)
         k.barrier()
         result = k.sub(inclusive, v)
@@ -87,7 +87,7 @@ class Ranking:
     def place(self, first: V, before: Sequence[Variable]) -> None:
         """Replace the counts by ranks: `first` is that of the block's first key of this thread's digit."""
         k = self.k
-        with k.when(self.digits):
+        with k.if_(self.digits):
             for warp, variable in enumerate(before):
                 k.store_shared(self._column, k.add(first, k.get(variable)), warp * RADIX * 4)
         k.barrier()

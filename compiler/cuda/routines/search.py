@@ -23,7 +23,7 @@ def kernel(dtype: str, right: bool, sorter: bool, result: str) -> Code:
     k = Builder(parameters, THREADS)
     p = k.parameters
     i = k.add(k.mul(k.zext(k.program(), "i64"), THREADS), k.zext(k.tid, "i64"))
-    with k.when(k.is_("slt", i, p["m"])):
+    with k.if_(k.is_("slt", i, p["m"])):
         value = keys.ordered(k, k.read(p["v"], i, bits), dtype)
         low, length = k.variable(0, "i64"), k.variable(p["n"])
         with k.while_(lambda: k.is_("sgt", k.get(length), 0)):

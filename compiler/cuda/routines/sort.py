@@ -84,7 +84,7 @@ def count(dtype: str, descending: bool, wide: bool) -> Code:
     k.barrier()
     for j in range(passes * RADIX // _COUNT_THREADS):
         found = k.load_shared(k.add(table, k.shl(k.tid, 2)), "i32", j * _COUNT_THREADS * 4)
-        with k.when(k.is_("ne", found, 0)):
+        with k.if_(k.is_("ne", found, 0)):
             at = k.add(k.mul(row, passes * RADIX), k.zext(k.add(k.tid, j * _COUNT_THREADS), "i64"))
             k.add_global(k.at(p["bins"], at, 8 if wide else 4), k.resize(found, word))
     return k.code()
@@ -135,7 +135,7 @@ def scatter(move: Pass, sizes: Tuning) -> Code:
     starts = k.allocate(RADIX * word_size)
     number = k.allocate(4)
 
-    with k.when(k.is_("eq", k.tid, 0)):
+    with k.if_(k.is_("eq", k.tid, 0)):
         k.store_shared(number, k.asm("atom.relaxed.gpu.global.add.u32 $0, [$1], 1;", "i32", p["ticket"]))
     ranking.clear()
     k.barrier()
@@ -162,7 +162,7 @@ def scatter(move: Pass, sizes: Tuning) -> Code:
     def read_part() -> None:
         for i, (raw, counter) in enumerate(zip(raws, counters)):
             inside = k.is_("slt", k.add(own, i * 32), valid)
-            with k.when(inside):
+            with k.if_(inside):
                 k.set(raw, k.read(x, V("0", "i64"), bits, i * 32))
             key = keys.ordered(k, k.get(raw), dtype, move.descending)
             k.set(counter, ranking.counter(k.choose(inside, key, -1), p["shift"]))
@@ -175,7 +175,7 @@ def scatter(move: Pass, sizes: Tuning) -> Code:
     total, before = ranking.totals()
     this, all_ = (_next(k, p["nothing"], i) for i in (1, 2))
     published = k.variable(0, word)
-    with k.when(ranking.digits):
+    with k.if_(ranking.digits):
         beyond = k.choose(k.is_("eq", k.tid, RADIX - 1), k.sub(tile_size, valid), 0)
         k.set(published, k.resize(k.sub(k.get(total), beyond), word))
     words = k.at(p["words"], k.mul(k.zext(row, "i64"), k.mul(k.zext(p["tiles"], "i64"), RADIX)), word_size)
@@ -186,15 +186,15 @@ def scatter(move: Pass, sizes: Tuning) -> Code:
     def publish(count: V, state: V) -> None:
         k.store_relaxed(mine, k.or_(k.shl(count, 2), k.resize(state, word)))
 
-    with k.when(k.and_(ranking.digits, k.xor(first, True))):
+    with k.if_(k.and_(ranking.digits, k.xor(first, True))):
         publish(k.get(published), this)
-    with k.when(first):
+    with k.if_(first):
         found = k.variable(0, word)
-        with k.when(ranking.digits):
+        with k.if_(ranking.digits):
             at = k.add(k.mul(k.zext(row, "i64"), _passes(dtype) * RADIX), k.zext(k.tid, "i64"))
             k.set(found, k.load(k.at(p["bins"], at, word_size), word, word_size))
         k.set(so_far, ranking.exclusive(k.get(found)))
-        with k.when(ranking.digits):
+        with k.if_(ranking.digits):
             publish(k.add(k.get(so_far), k.get(published)), all_)
         k.barrier()
 
@@ -209,10 +209,10 @@ def scatter(move: Pass, sizes: Tuning) -> Code:
             k.store_shared(k.add(stage_positions, k.mul(rank, carried_size)), position)
 
     # -- look back
-    with k.when(k.and_(ranking.digits, k.xor(first, True))):
+    with k.if_(k.and_(ranking.digits, k.xor(first, True))):
         k.set(so_far, _look_back(k, words, tile, p["nothing"], all_, word, sizes.ahead))
         publish(k.add(k.get(so_far), k.get(published)), all_)
-    with k.when(ranking.digits):
+    with k.if_(ranking.digits):
         k.store_shared(k.add(starts, k.mul(k.tid, word_size)), k.sub(k.get(so_far), k.resize(within, word)))
     k.barrier()
 
@@ -315,7 +315,7 @@ def block(dtype: str, descending: bool, capacity: int, with_keys: bool, result: 
     raws = [k.variable(0, keys.word(dtype)) for _ in places]
     positions = [k.variable(place) for place in places]
     for i, raw in enumerate(raws):
-        with k.when(inside[i]):
+        with k.if_(inside[i]):
             k.set(raw, k.read(x, V("0", "i64"), bits, i * 32))
     shift = k.variable(0)
     with k.while_(lambda: k.is_("ult", k.get(shift), bits)):

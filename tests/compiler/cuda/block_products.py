@@ -213,6 +213,9 @@ CASES = {
     "attention, eight warps": lambda: attention(256, 64, (128, 64), 8),
     "attention, long heads": lambda: attention(128, 128, (64, 128), 4, "bf16"),
     "attention, maxima that grow": lambda: attention(256, 64, (128, 64), scale=4.0, power="exp2", top="with sums"),
+    "attention, maxima that grow far": lambda: attention(
+        256, 64, (128, 64), 4, "bf16", scale=16.0, power="exp2", top="with sums"
+    ),
     "attention, maxima that are stored": lambda: attention(scale=4.0, top="as they are"),
     "attention, masked": lambda: attention(256, 64, (128, 64), keys=192, masked=True),
     "attention, one round": lambda: attention(128, 64, (128, 64), keys=64, top="with sums"),

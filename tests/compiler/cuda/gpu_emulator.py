@@ -135,7 +135,9 @@ class Emulator:
                 if text.startswith("br label"):
                     at[mask] = self.numbers[text.split("%")[1]]
                     continue
-                cond, yes, no = re.fullmatch(r"br i1 (\S+), label %(\w+), label %(\w+)", text).groups()  # type: ignore
+                branch = re.fullmatch(r"br i1 (\S+), label %(\w+), label %(\w+)", text)
+                assert branch is not None, text
+                cond, yes, no = branch.groups()
                 taken = self.value(cond, "i1")
                 at[mask] = np.where(taken, self.numbers[yes], self.numbers[no])[mask]
             elif line.opcode == "try_wait":

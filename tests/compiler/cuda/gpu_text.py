@@ -115,7 +115,9 @@ def functions(module: str) -> dict[str, tuple[list[str], list[Body]]]:
                     blocks[-1][1].append(f"br label %{label}")
                     blocks.append((label, []))
                 blocks[-1][1].append(line)
-        name, params = re.search(r"@(\w+)\((.*)\)", head).groups()  # type: ignore[union-attr]
+        signature = re.search(r"@(\w+)\((.*)\)", head)
+        assert signature is not None, head
+        name, params = signature.groups()
         readers = Counter(_NAME.findall(definition))
         found[name] = _NAME.findall(params), [Body(label, texts, readers) for label, texts in blocks]
     return found
