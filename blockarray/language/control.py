@@ -248,7 +248,7 @@ class Control:
             raise CompilationError("kernels cannot have an else of a loop")
         over = self._iterated(node.iter)
         if isinstance(over, program.range):
-            if any(leaving.leaves(node)) or _goes_either_way(over.step):
+            if any(leaving.leaves(node)):
                 return self.left(node, rest, over)
             self.loop(node, over)
             return None
@@ -310,12 +310,19 @@ class Control:
         assert isinstance(node.target, ast.Name)
         index = Value(Type(type.ir))
         b = builder()
+        sign = None
+        if _goes_either_way(over.step):
+            # Loops of the IR go up: that of -lower, -upper and -step has the same rounds.
+            sign = elementwise(
+                "where", elementwise("less", step, b.const(0, type.ir)), b.const(-1, type.ir), b.const(1, type.ir)
+            )
+            lower, upper, step = (elementwise("multiply", x, sign) for x in (lower, upper, step))
         bound(index, least(upper if (constant(step) or 1) < 0 else lower))
         name = node.target.id
 
         def run(block: Block) -> None:
-            self.env[name] = Tensor(index, type)
             with b.region(block):
+                self.env[name] = Tensor(index if sign is None else elementwise("multiply", index, sign), type)
                 self._loop_body(node.body)
 
         where = f"the loop at line {self.source.line(node)}"
