@@ -52,6 +52,8 @@ class TensorDescriptor:
             for n in value:
                 if n < 1 or n & n - 1:
                     raise ValueError(f"block_shape {list(value)}: {n} is no power of two")
+            if hasattr(self, name) and len(value) != len(self.shape):
+                raise ValueError(f"block_shape {list(value)} differs in length from the shape {list(self.shape)}")
         object.__setattr__(self, name, value)
 
     def __post_init__(self) -> None:

@@ -234,10 +234,13 @@ class JITFunction:
         self._uses = self._states = ()
         self._watched.clear()
 
+    def _changed(self) -> bool:
+        """Whether what may change in place has."""
+        return any(keys.exact(use.value) != state for use, state in self._states)
+
     def _review(self) -> None:
         """Some global may be another one than before: what was compiled is good if all are equal."""
-        changed = any(keys.exact(use.value) != state for use, state in self._states)
-        if changed or any(not sources.same(use) for use in self._uses):
+        if self._changed() or any(not sources.same(use) for use in self._uses):
             self._forget()
         else:
             self._uses = tuple([use._replace(value=use.get(use.name)) for use in self._uses])
@@ -277,8 +280,8 @@ class JITFunction:
                 self._review()
                 break
         else:
-            if self._states:
-                self._review()
+            if self._states and self._changed():
+                self._forget()
         if type(grid) is not tuple:
             grid = self._resolved(grid, form, given)
         quick = form.quick  # another thread may forget it meanwhile
@@ -560,8 +563,7 @@ class JITFunction:
 
     def fingerprint(self) -> str:
         """A hash of the source of all that it is made of."""
-        spelled = lambda x: x.src if isinstance(x, JITFunction) else getattr(x, "__qualname__", repr(x))
-        parts = [self.src, *[f"{use.name} = {spelled(use.value)}" for _, use in self.uses()]]
+        parts = [self.src, *[f"{use.name} = {sources.spelled(use.value)}" for _, use in self.uses()]]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def _built(

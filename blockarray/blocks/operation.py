@@ -24,7 +24,7 @@ from ..operands import as_array
 from ..runtime import profiler
 from ..runtime.device import Device
 from . import memory
-from .keys import exact
+from .keys import changeable, exact, has_attributes
 
 #: A result's shape or dtype: as it is, or as a function of the operation's arguments.
 Rule = Any
@@ -138,7 +138,7 @@ class _Rest:
     __slots__ = ("given", "key")
 
     def __init__(self, given: dict[str, Any]) -> None:
-        self.given = {k: deepcopy(x) if isinstance(x, list | dict | set) else x for k, x in given.items()}
+        self.given = {k: deepcopy(x) if changeable(x) and not has_attributes(x) else x for k, x in given.items()}
         key: Any = []
         for k, x in given.items():
             try:

@@ -84,8 +84,11 @@ def uses(fn: FunctionType, names: Iterable[str]) -> Iterator[Use]:
         yield from _attributes(found, names, fn)
 
 
-def _attributes(owner: Any, names: Iterable[str], fn: FunctionType) -> Iterator[Use]:
-    """What a function that uses such names may read of a module, or of a class of its author's."""
+def _attributes(owner: Any, names: Iterable[str], fn: FunctionType, met: tuple[Any, ...] = ()) -> Iterator[Use]:
+    """What a function that uses such names may read of a module, or of a class of its author's.
+
+    Classes of which `owner` is an attribute are `met`: they may be its attributes, too.
+    """
     if isinstance(owner, ModuleType) and not owner.__name__.startswith(_LANGUAGE):
         space = vars(owner)
         used = [Use(space.get, attribute, space[attribute]) for attribute in names if attribute in space]
@@ -97,8 +100,23 @@ def _attributes(owner: Any, names: Iterable[str], fn: FunctionType) -> Iterator[
     for use in used:
         if _may_change(use.value):
             yield use
-        if isinstance(use.value, type):
-            yield from _attributes(use.value, names, fn)
+        if isinstance(use.value, type) and use.value not in (above := (*met, owner)):
+            yield from _attributes(use.value, names, fn, above)
+
+
+def spelled(x: Any) -> str:
+    """A text that is another one if what a kernel uses is."""
+    kernel = getattr(x, "base_fn", x)
+    if hasattr(type(kernel), "starting_line_number"):
+        return kernel.src
+    if isinstance(plain := inspect.unwrap(x) if callable(x) else x, FunctionType):
+        return f"{plain.__qualname__} {_instructions(plain.__code__)} {plain.__defaults__} {plain.__kwdefaults__}"
+    return getattr(x, "__qualname__", repr(x))
+
+
+def _instructions(code: CodeType) -> str:
+    constants = [_instructions(x) if isinstance(x, CodeType) else repr(x) for x in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {constants}"
 
 
 def _are_of_one(x: Any, fn: FunctionType) -> bool:

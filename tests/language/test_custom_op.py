@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -169,3 +170,21 @@ def test_other_arguments_are_those_of_the_call():
         total = total + r
     np.testing.assert_allclose(np.asarray(total), 8 * data(6), 1e-6)
     assert sorted(map(repr, seen)) == sorted(map(repr, [0.0, -0.0, 1, True, [1], {"a": 1}, {2}, np.float32(1)]))
+
+
+@dataclass
+class Offset:
+    value: float
+
+
+@ba.custom_op(shape=lambda x, offset, more: x.shape, dtype="float32")
+def moved(x, offset, more, *, out):
+    out[...] = x + offset.value + more[0][0]
+
+
+def test_arguments_are_those_of_the_call():
+    """What an operation is given may change before it runs."""
+    x, offset, inner = data(8), Offset(1.0), [10.0]
+    y = moved(ba.asarray(x), offset, (inner,))
+    offset.value, inner[0] = 5.0, 20.0
+    np.testing.assert_allclose(np.asarray(y), x + 11, 1e-6)

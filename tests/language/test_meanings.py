@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
@@ -287,3 +289,55 @@ def test_bessel_functions() -> None:
     assert all(np.isnan(f[12]) for f in (j0, j1, y0, y1, i0, i1)) and np.isnan([y0[13:], y1[13:]]).all()
     for f, sign in ((j0, 1), (j1, -1), (i0, 1), (i1, -1)):
         np.testing.assert_array_equal(f[13:], sign * f[[3, 8, 11]])
+
+
+class Both:
+    """A class that names itself, and one that names it."""
+
+
+class Other:
+    Back = Both
+    FACTOR = 2
+
+
+NAMES: Any = Both
+NAMES.Self, NAMES.Other = Both, Other
+
+
+def plain_factor(n):
+    return n
+
+
+@ba.jit
+def by_classes(x, n: tl.constexpr):
+    tl.store(x, NAMES.Self.Other.Back.Other.FACTOR * plain_factor(n))
+
+
+def test_classes_may_name_each_other(monkeypatch):
+    x = np.zeros(1, "f4")
+    by_classes[1,](x, 3)
+    assert x[0] == 6
+    before = by_classes.fingerprint()
+    monkeypatch.setattr(Other, "FACTOR", 5)
+    by_classes[1,](x, 3)
+    assert x[0] == 15 and by_classes.fingerprint() != before
+
+
+def test_fingerprints_follow_what_plain_functions_do(monkeypatch):
+    before = by_classes.fingerprint()
+
+    def plain_factor(n):
+        return n + 1
+
+    plain_factor.__qualname__ = "plain_factor"
+    monkeypatch.setitem(globals(), "plain_factor", plain_factor)
+    assert by_classes.fingerprint() != before
+
+
+def test_blocks_of_descriptors_are_checked_when_they_change():
+    desc = ba.TensorDescriptor.from_tensor(np.zeros((16, 16), "f4"), [8, 16])
+    for wrong in ([8], [8, 16, 2], [8, 3], [0, 16]):
+        with pytest.raises(ValueError, match="block_shape"):
+            desc.block_shape = wrong
+    desc.block_shape = [np.int64(4), 8]
+    assert list(desc.block_shape) == [4, 8]
